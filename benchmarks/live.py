@@ -30,7 +30,7 @@ from benchmarks.trace import in_some_order, made, milliseconds
 from minicaffe.cli import main as minicaffe_command
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.formats.prototxt import NetFile, read_net
-from minicaffe.tracing.live.session import Live
+from minicaffe.tracing.live import Live
 from minicaffe.tracing.tracer import Tracer
 
 SHAPES = Path(__file__).parents[1] / "examples/shapes"

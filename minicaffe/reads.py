@@ -21,12 +21,18 @@ class Axis(NamedTuple):
     modulo: int = 0
     statistics: bool = False
 
+    def taps(self, i: int) -> range:
+        """Return the places that place i of the top reads, in order, with those before and after the bottom's axis."""
+        start, end = -(-(self.stride * i + self.first) // self.divisor), (self.stride * i + self.last) // self.divisor
+        return range(start, end + 1, self.step)
+
+    def readers(self, place: int, count: int) -> list[tuple[int, int]]:
+        """Return which of `count` places of the top read this place, and by which tap; the lowest tap first."""
+        return [(i, self.taps(i).index(place)) for i in reversed(range(count)) if place in self.taps(i)]
+
     def places(self, of: Collection[int], length: int) -> set[int]:
         """Return the places on a bottom's axis of that length that these places of the top read."""
-        found: set[int] = set()
-        for i in of:
-            start, end = -(-(self.stride * i + self.first) // self.divisor), (self.stride * i + self.last) // self.divisor
-            found.update(range(start, end + 1, self.step))
+        found = {place for i in of for place in self.taps(i)}
         return {i % self.modulo if self.modulo else i for i in found if self.modulo or 0 <= i < length}
 
 

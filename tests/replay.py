@@ -1,12 +1,14 @@
 """Record the bits that minicaffe computes at one commit, and compare them at another. A change of structure changes none.
 
-    python tests/replay.py record FILE [--nets 200] [--part golden|random|published|commands] [--way numpy|numba]
+    python tests/replay.py record FILE [--nets 200] [--part golden|random|published|pages|commands] [--way numpy|numba]
     python tests/replay.py compare BEFORE AFTER
 
 A record holds a digest of each array that a run gives: outputs and gradients of all recorded cases of Caffe and its forks, of
-random nets, and of the published detection nets, one of each kind; and the texts and files of commands. Each is computed by
-NumPy and by compiled loops, on one thread and on two, and three times over, since a net plans its next forward in the first.
-`compare` prints each array that differs, and its exit status is 1 where any does.
+random nets, and of the published detection nets, one of each kind. Each is computed by NumPy and by compiled loops, on one
+thread and on two, and three times over, since a net plans its next forward in the first.
+
+The other parts are recorded once, by NumPy: `pages` has the texts of explain, summary and draw, and the data of trace pages;
+`commands` has what commands print. `compare` prints each array or text that differs, and its exit status is 1 where any does.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ sys.path += [str(HERE / "support"), str(HERE / "fuzz")]
 
 from golden import FORKS, GOLDEN, computed, inside  # noqa: E402
 from net_values import forward, forward_backward, make  # noqa: E402
+from page_records import pages  # noqa: E402
 from published_models import MODELS, is_train, nets, randomize, run_test_net, settings_of, solver_of, train_net  # noqa: E402
 from random_nets import random_net  # noqa: E402
 from recorded_commands import command_runs  # noqa: E402
@@ -37,12 +40,16 @@ from recorded_commands import command_runs  # noqa: E402
 from minicaffe import TEST, TRAIN, Net, SGDSolver, allow_path, kernels, set_num_threads, set_random_seed  # noqa: E402
 from minicaffe.layers import CATALOGUE  # noqa: E402
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+Arrays = Mapping[str, np.ndarray[Any, Any]] | Mapping[str, str]
 Scene = tuple[str, Callable[[], Arrays]]
 
 
-def golden_cases(copies: Path) -> Iterator[Scene]:
-    """Yield each recorded case of a layer, and what computes it. Cases read and write files next to them: in copies."""
+ONCE = ("pages", "commands")
+"""The parts that are recorded by NumPy on one thread alone."""
+
+
+def recorded(copies: Path) -> Iterator[tuple[str, Path]]:
+    """Yield each recorded case of a layer, and its root. Cases read and write files next to them: in copies."""
     for source in (GOLDEN, FORKS):
         root = copies / source.name
         if not root.exists():
@@ -50,8 +57,13 @@ def golden_cases(copies: Path) -> Iterator[Scene]:
             allow_path(root)
         for path in sorted(root.glob("*/*.npz")):
             if path.parent.name.partition("@")[0] in CATALOGUE and path.with_suffix(".prototxt").exists():
-                case = f"{path.parent.name}/{path.stem}"
-                yield f"{root.name}/{case}", lambda case=case, root=root: of_golden_case(case, root)
+                yield f"{path.parent.name}/{path.stem}", root
+
+
+def golden_cases(copies: Path) -> Iterator[Scene]:
+    """Yield each recorded case of a layer, and the function that computes it."""
+    for case, root in recorded(copies):
+        yield f"{root.name}/{case}", lambda case=case, root=root: of_golden_case(case, root)
 
 
 def of_golden_case(case: str, root: Path) -> Arrays:
@@ -106,7 +118,8 @@ def of_published_net(path: Path) -> Arrays:
 
 def digest(array: np.ndarray[Any, Any] | str) -> str:
     if isinstance(array, str):
-        return array
+        code = hashlib.blake2b(array.encode(), digest_size=8).hexdigest()
+        return array if len(array) < 4000 else f"{len(array)} letters {code}"
     array = np.ascontiguousarray(array)
     return f"{array.dtype} {array.shape} {hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()}"
 
@@ -134,14 +147,21 @@ def record(arguments: argparse.Namespace) -> int:
 def record_all(arguments: argparse.Namespace, copies: Path) -> dict[str, dict[str, str]]:
     """Return the digests of each run."""
     allow_path(MODELS)
-    parts = {"golden": lambda: golden_cases(copies), "random": lambda: random_nets(arguments.nets), "published": published_nets}
-    # The manifest of a run names its folder, so each record needs the same one.
-    parts["commands"] = lambda: command_runs(Path(tempfile.gettempdir()) / "minicaffe_commands")
+    parts = {
+        "golden": lambda: golden_cases(copies),
+        "random": lambda: random_nets(arguments.nets),
+        "published": published_nets,
+        "pages": lambda: pages(recorded(copies), min(arguments.nets, 20)),
+        # The manifest of a run names its folder, so each record needs the same one.
+        "commands": lambda: command_runs(Path(tempfile.gettempdir()) / "minicaffe_commands"),
+    }
     found: dict[str, dict[str, str]] = {}
     for way in arguments.way or ("numpy", "numba"):
         for threads in (1, 2):
             set_num_threads(threads)
             for part in arguments.part or parts:
+                if part in ONCE and (way, threads) != ("numpy", 1):
+                    continue
                 scenes = list(parts[part]())
                 for name, run in scenes:
                     with kernels.using(way):
@@ -178,7 +198,7 @@ def main() -> int:
     recording = commands.add_parser("record", help="compute, and write the digests to a file")
     recording.add_argument("file", type=Path)
     recording.add_argument("--nets", type=int, default=200, help="how many random nets (200)")
-    recording.add_argument("--part", action="append", choices=("golden", "random", "published", "commands"))
+    recording.add_argument("--part", action="append", choices=("golden", "random", "published", *ONCE))
     recording.add_argument("--way", action="append", choices=("numpy", "numba"))
     recording.set_defaults(run=record)
     comparing = commands.add_parser("compare", help="print what differs between two records")

@@ -27,7 +27,7 @@ from minicaffe.layers.pool.pooling import AVE, Pooling
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
 from minicaffe.plan import FusedGroup
-from minicaffe.tracing.times import Times
+from minicaffe.tracing.summary import Times
 from minicaffe.tracing.tracer import Tracer
 
 SHAPES = Path(__file__).resolve().parents[1] / "examples" / "shapes"

@@ -65,7 +65,7 @@ class Unpooling(Layer):
         if param.pad or param.pad_h or param.pad_w:
             raise self.error("pad must be 0", "unpooling_param.pad")
         self._winner = Blob((0,), np.int32)
-        self._first = Blob((0,), self.dtype)
+        self.first = Blob((0,), self.dtype)
 
     def _pair(self, both: str, h: str, w: str) -> tuple[int, int]:
         """Return a size given once for both axes, or once for each."""
@@ -90,12 +90,12 @@ class Unpooling(Layer):
             rows, columns = (
                 np.minimum(np.arange(n) * step, end - 1) for n, step, end in zip(shape[2:], self.stride, self.size)
             )
-            self._first.reshape(shape[2:])
-            self._first.data[...] = np.add.outer(rows * self.size[1], columns)
+            self.first.reshape(shape[2:])
+            self.first.data[...] = np.add.outer(rows * self.size[1], columns)
 
     def _mask(self, bottom: Sequence[Blob]) -> Blob:
         """Return the indices that MAX puts x at."""
-        return bottom[1] if len(bottom) == 2 else self._first
+        return bottom[1] if len(bottom) == 2 else self.first
 
     def lengths(self, axis: int, windows: int) -> Array:
         """Return how many pixels of the map each window has on an axis."""
@@ -110,7 +110,7 @@ class Unpooling(Layer):
             if last >= 0:
                 yield slice(0, last + 1), slice(tap, tap + last * step + 1, step)
 
-    def _windows(self, x: Array) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
+    def windows(self, x: Array) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
         """For each pixel of the kernel: the windows, and the pixels."""
         for rows, to_rows in self._taps(0, x.shape[2]):
             for columns, to_columns in self._taps(1, x.shape[3]):
@@ -131,7 +131,7 @@ class Unpooling(Layer):
             return
         y[...] = 0
         shares = self._divided(x)
-        for (r, c), (to_r, to_c) in self._windows(x):
+        for (r, c), (to_r, to_c) in self.windows(x):
             y[:, :, to_r, to_c] += shares[:, :, r, c]
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -142,7 +142,7 @@ class Unpooling(Layer):
             put_gradient(self, dy, self._mask(bottom).data, dx)
             return
         dx[...] = 0
-        for (r, c), (to_r, to_c) in self._windows(dx):
+        for (r, c), (to_r, to_c) in self.windows(dx):
             dx[:, :, r, c] += dy[:, :, to_r, to_c]
         dx[...] = self._divided(dx)
 

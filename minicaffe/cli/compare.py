@@ -11,8 +11,7 @@ import click
 from minicaffe.errors import Error
 from minicaffe.porting.comparison import compare
 from minicaffe.porting.comparison.sides import Name, axes_of, read_map
-from minicaffe.tracing.saved_trace import SavedTrace, read_trace, saved
-from minicaffe.tracing.trace_diff import RTOL, trace_diff, write_diff_page
+from minicaffe.tracing.trace_diff import RTOL, SavedTrace, read_trace, saved, trace_diff, write_diff_page
 from minicaffe.tracing.tracer import Tracer
 
 from .common import check_target, warn

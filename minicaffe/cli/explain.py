@@ -13,9 +13,9 @@ from minicaffe.errors import Error, pasted
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.net import Net
 from minicaffe.tracing.explanations import explain
-from minicaffe.tracing.explanations.detections import STEP
 from minicaffe.tracing.explanations.explanation import Explanation
-from minicaffe.tracing.explanations.text import ROWS
+from minicaffe.tracing.explanations.proposals import STEP
+from minicaffe.tracing.explanations.terms import ROWS
 from minicaffe.tracing.receptive_fields import receptive_field
 
 from .common import warn

@@ -19,9 +19,8 @@ from minicaffe.errors import Error, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_text
 from minicaffe.mode import Phase
 from minicaffe.net import Net
-from minicaffe.tracing.live.server import LiveServer
-from minicaffe.tracing.live.session import Live
-from minicaffe.tracing.live.site import PYODIDE, write_site
+from minicaffe.tracing.live import Live
+from minicaffe.tracing.live_server import PYODIDE, LiveServer, write_site
 from minicaffe.tracing.tracer import Tracer
 
 from .groups import DeviceOptions, NetOptions, classes_option, random_weights_option, weights_option

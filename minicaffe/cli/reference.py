@@ -14,8 +14,8 @@ from minicaffe.formats.fork_page import markdown, records, text
 from minicaffe.formats.forks import find_fork, forks
 from minicaffe.layers import CATALOGUE
 from minicaffe.registry import load_packages
-from minicaffe.tracing.layer_table import markdown as layers_markdown
 from minicaffe.tracing.layer_text import layer_text
+from minicaffe.tracing.layer_text import markdown as layers_markdown
 
 from .options import argument, option, with_options
 from .terminal import echo

@@ -14,7 +14,7 @@ from minicaffe.formats.arrays import distinct, write_npz
 from minicaffe.mode import TRAIN, Phase, gpu_mode
 from minicaffe.net import Net
 from minicaffe.parameters import weight_layers
-from minicaffe.tracing.times import Times
+from minicaffe.tracing.summary import Times
 from minicaffe.training.solver import loss_parts
 from minicaffe.training.solver_log import scored
 

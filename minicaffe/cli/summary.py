@@ -15,8 +15,7 @@ from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.mode import Phase
 from minicaffe.porting.dump import Dump, read
 from minicaffe.tracing.draw import DIRECTIONS, draw_net_to_file
-from minicaffe.tracing.memory import MemoryNeeds
-from minicaffe.tracing.summary import summarize
+from minicaffe.tracing.summary import MemoryNeeds, summarize
 
 from .common import check_no_input, check_target, number_text, print_table, shape_text, statistics_text, warn
 from .groups import StateOptions, phase_option

@@ -29,11 +29,9 @@ from minicaffe.files import unlinked
 from minicaffe.formats.arrays import write_npz
 from minicaffe.hooks import debug_info
 from minicaffe.net import Net
-from minicaffe.tracing.gradient_seed import gradient_seed
 from minicaffe.tracing.tours import SHIPPED, load_tour
-from minicaffe.tracing.trace import BlobShot, Step
-from minicaffe.tracing.trace_picture import found_detections
-from minicaffe.tracing.trace_shots import Statistics
+from minicaffe.tracing.trace import BlobShot, Statistics, Step
+from minicaffe.tracing.trace_facts import found_detections, gradient_seed
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
 from .common import check_apart, check_target, print_table, shape_text, warn

@@ -74,8 +74,7 @@ class FilmOptions:
         """Return the film of --film, not begun. Raises Error."""
         if not self.film:
             return None
-        from minicaffe.tracing.film import Film
-        from minicaffe.tracing.film.film import EVERY
+        from minicaffe.tracing.film import EVERY, Film
 
         images = self.film_image
         film = Film(trainer, self.film, self.every or EVERY, net=self.film_net, images=images, classes=classes or None)

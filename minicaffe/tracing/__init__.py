@@ -1,1 +1,1 @@
-"""What a net does, made visible: traces, explanations, drawings, summaries, times."""
+"""Tools that show what a net does: traces, explanations, drawings, summaries, times."""

@@ -30,8 +30,11 @@ Near = Mapping[int, list[int]]
 
 @dataclass
 class Layout:
-    """centres: of the nodes (along the rank, across the ranks), in the nodes' order; paths: the waypoints of each edge;
-    size: of the whole, along and across."""
+    """The places of a graph's nodes.
+
+    centres: of the nodes (along the rank, across the ranks), in the nodes' order; paths: the waypoints of each edge;
+    size: of the whole, along and across.
+    """
 
     centres: list[Point]
     paths: list[list[Point]]
@@ -59,7 +62,7 @@ def layout(sizes: Sequence[Point], edges: Sequence[Edge]) -> Layout:
 
 
 def ranked(nodes: int, edges: Sequence[Edge]) -> list[int]:
-    """The rank of each node: one more than the highest before it; a source is one below its lowest successor."""
+    """Return the rank of each node: one more than the highest before it; a source is one below its lowest successor."""
     before, after = _neighbours(edges)
     order = list(TopologicalSorter({node: before[node] for node in range(nodes)}).static_order())
     ranks = [0] * nodes
@@ -67,7 +70,7 @@ def ranked(nodes: int, edges: Sequence[Edge]) -> list[int]:
         ranks[node] = max((ranks[other] + 1 for other in before[node]), default=0)
     for node in order:
         if not before[node] and after[node]:
-            # beside its reader: a label's input does not stand at the top
+            # next to its reader: a label's input does not stand at the top
             ranks[node] = min(ranks[other] for other in after[node]) - 1
     return ranks
 
@@ -114,7 +117,7 @@ def _untangle(order: list[list[int]], before: Near, after: Near, sweeps: int) ->
 
 
 def _along(order: list[list[int]], sizes: Sequence[Point], before: Near, after: Near, sweeps: int) -> dict[int, float]:
-    """Each node's centre along its rank."""
+    """Return each node's centre along its rank."""
     along: dict[int, float] = {}
     for row in order:
         along.update(_spaced(row, dict.fromkeys(row, 0.0), sizes))
@@ -136,7 +139,7 @@ def _spaced(row: Sequence[int], wanted: Mapping[int, float], sizes: Sequence[Poi
 
 
 def _across(order: list[list[int]], sizes: Sequence[Point]) -> tuple[dict[int, float], float]:
-    """Each rank's centre across the ranks, and the length of all."""
+    """Return each rank's centre across the ranks, and the length of all."""
     centres: dict[int, float] = {}
     at = 0.0
     for rank, row in enumerate(order):

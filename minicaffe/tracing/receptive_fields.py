@@ -46,7 +46,7 @@ class Field:
 
 
 def receptive_field(net: Net, blob: str, row: int, column: int, layer: str | None = None) -> dict[str, Field]:
-    """The field of a cell of a blob (N, C, H, W), in each of the net's input blobs of 4 axes that it depends on.
+    """Return the field of a cell of a blob (N, C, H, W), in each of the net's input blobs of 4 axes that it depends on.
 
     Of a blob that layers change in place: as `layer` leaves it, the last one by default. The whole input where a layer between
     mixes all places, as an InnerProduct does; no entry where the cell depends on none (a deconvolution's bias, between the
@@ -79,13 +79,13 @@ class Cells:
         self.statistics |= other.statistics
 
     def field(self) -> Field:
-        """The field around them; there must be some."""
+        """Return the field around the cells; there must be some."""
         rows, columns = (range(min(places), max(places) + 1) for places in (self.rows, self.columns))
         return Field(rows, columns, tuple(reversed(self.statistics)))
 
 
 def cells_read(nodes: Sequence[Node], blob: str, cells: Cells) -> dict[str, Cells]:
-    """The cells of each input blob of 4 axes that these cells of a blob, as the last node leaves it, depend on."""
+    """Return the cells of each input blob of 4 axes that these cells of a blob, as the last node leaves it, depend on."""
     found = {blob: cells}
     inputs: dict[str, Cells] = {}
     for node in reversed(nodes):
@@ -99,7 +99,7 @@ def cells_read(nodes: Sequence[Node], blob: str, cells: Cells) -> dict[str, Cell
 
 
 def _followed(node: Node, b: int, t: int, cells: Cells) -> Cells:
-    """The cells of bottom b that these cells of top t read. A blob without maps stands for one cell."""
+    """Return the cells of bottom b that these cells of top t read. A blob without maps stands for one cell."""
     if not (cells.rows and cells.columns):
         return Cells()
     shape = node.bottoms[b].shape

@@ -15,9 +15,8 @@ from minicaffe.blob import Blob, MemoryState
 from minicaffe.errors import on_one_line
 from minicaffe.net import Net
 
-from .trace import Trace
+from .trace import Statistics, Trace, colours, statistics, tiles
 from .trace_page import page
-from .trace_shots import Statistics, colours, statistics, tiles
 
 TILE_BYTES = 2**15
 """The most bytes of the maps of a blob."""
@@ -27,7 +26,7 @@ FRAME_HEIGHT = 720
 
 
 def net_html(net: Net) -> str:
-    """A table of the layers with their shapes."""
+    """Return a table of the layers with their shapes."""
     rows = []
     for node in net.nodes:
         layer = node.layer
@@ -41,7 +40,7 @@ def net_html(net: Net) -> str:
 
 
 def blob_html(blob: Blob) -> str:
-    """Shape and statistics; for a blob of maps also a picture of the first ones."""
+    """Show shape and statistics; for a blob of maps also a picture of the first ones."""
     values = blob.read_data()
     rows = [["data", *_cells(statistics(values))]]
     if blob.diff_state is not MemoryState.UNINITIALISED:
@@ -51,7 +50,7 @@ def blob_html(blob: Blob) -> str:
 
 
 def trace_html(trace: Trace) -> str:
-    """The page of a trace in a frame."""
+    """Return the page of a trace in a frame."""
     source = escape(page(trace), quote=True)
     style = f"width: 100%; height: {FRAME_HEIGHT}px; border: 1px solid #8888"
     # The sandbox keeps the page's script, and the names in it, away from the notebook.
@@ -59,7 +58,7 @@ def trace_html(trace: Trace) -> str:
 
 
 def _name(text: str) -> str:
-    """A name as HTML."""
+    """Return a name as HTML."""
     return escape(on_one_line(text))
 
 
@@ -74,14 +73,14 @@ def _cells(found: Statistics) -> list[str]:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose cells are HTML."""
+    """Return a table whose cells are HTML."""
     head = "".join(f"<th>{column}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _maps(values: NDArray[Any]) -> str:
-    """The first item's maps side by side, on one scale and in the colours of trace pages."""
+    """Show the first item's maps side by side, on one scale and in the colours of trace pages."""
     found = tiles(values, TILE_BYTES)
     if found is None:
         return ""
@@ -91,7 +90,7 @@ def _maps(values: NDArray[Any]) -> str:
 
 
 def maps_html(maps: NDArray[np.uint8], text: str) -> str:
-    """maps (C, h, w, 3) side by side, with text below; nothing without Pillow."""
+    """Show maps (C, h, w, 3) side by side, with text below; nothing without Pillow."""
     try:
         data = sheet_png(maps)
     except ImportError:
@@ -100,7 +99,7 @@ def maps_html(maps: NDArray[np.uint8], text: str) -> str:
 
 
 def sheet_png(maps: NDArray[np.uint8]) -> str:
-    """maps (C, h, w, 3) side by side as a PNG in base64."""
+    """Draw maps (C, h, w, 3) side by side as a PNG in base64."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -109,7 +108,7 @@ def sheet_png(maps: NDArray[np.uint8]) -> str:
 
 
 def _sheet(maps: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """maps (C, h, w, 3) in rows of MOST_ACROSS, with a white gap between them."""
+    """Lay maps (C, h, w, 3) in rows of MOST_ACROSS, with a white gap between them."""
     count, height, width, _ = maps.shape
     across = min(count, MOST_ACROSS)
     down = -(-count // across)

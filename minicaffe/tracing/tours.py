@@ -1,12 +1,21 @@
 """Guided tours of a trace's page: stops, each with a text, a place of the page, and what to point at there.
 
-{"title": "How a pool rounds",
- "stops": [{"title": "The bins", "text": "Roi 0 starts at {pool5.start[0,0]} on the map.",
-            "layer": "pool5", "step": "forward", "roi": 0, "point": "inspector map"}, ...]}
+    {"title": "How a pool rounds",
+     "stops": [{"title": "The bins", "text": "Roi 0 starts at {pool5.start[0,0]} on the map.",
+                "layer": "pool5", "step": "forward", "roi": 0, "point": "inspector map"}, ...]}
 
 `title`, `text` and `layer` are needed; `step` is setup, reshape, forward (the default) or backward. `roi`, `channel` and `bin`
 ([row, column]) are an inspector's; `"view": "result"` shows the detections, `detection` one of them. `point` is one of POINTS.
-A text has paragraphs, with an empty line between them, and numbers of the page (tour_numbers.py).
+A text has paragraphs, with an empty line between them, and numbers of the page that it is shown on:
+
+    {conv1.shape} {conv1.weight.max}  a blob's or a weight's shape, count, min, mean, max, std, zeros (a share)
+    {gradient conv1.weight.max}       its gradient's
+    {rois[3,1]}                       one value of a blob of at most 8192
+    {roi_pool5.start[3,0]}            an array of an ROI layer: output, start, rounded (corners on the map), size, hstart, ...
+    {detection 0.class}               class, score, x1, y1, x2, y2 of a detection
+    {ms conv1}                        the time of a layer's forward
+
+A blob's numbers are those of the stop's step, else those after the last layer that wrote it. {{ and }} stand for braces.
 """
 
 from __future__ import annotations
@@ -14,18 +23,22 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
+
+import numpy as np
+from numpy.typing import NDArray
 
 from minicaffe.errors import Error, nearest, os_errors_as
 from minicaffe.files import read_bytes
 
-from .tour_numbers import filled
-from .trace import LayerFacts, Trace
+from .trace import LayerFacts, Shot, Step, Trace
+
+Found = TypeVar("Found")
 
 FOLDER = files("minicaffe.tracing") / "tour_files"
 
@@ -69,6 +82,9 @@ NEEDED = "title", "text", "layer"
 ADDRESSED = "layer", "step", "view", "roi", "channel", "bin", "detection"
 """The fields of a stop that the page's address has too."""
 
+_NUMBER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+_REFERENCE = re.compile(r"(.+?)(?:\.(shape|count|min|mean|max|std|zeros))?(?:\[([\d, ]*)\])?")
+
 
 @dataclass(frozen=True)
 class Tour:
@@ -80,13 +96,16 @@ class Tour:
     stops: list[dict[str, Any]]
 
     def check_layers(self, names: list[str]) -> None:
-        """Raises Error for a stop at a layer that the net lacks."""
+        """Raise Error for a stop at a layer that the net lacks."""
         for stop, place in self._placed():
             if stop["layer"] not in names:
                 raise Error(f"{place}: the net has no layer {stop['layer']!r}{_hint(stop['layer'], names)}")
 
     def on_page(self, trace: Trace) -> dict[str, Any]:
-        """The page's form of it: texts with their numbers, addresses, CSS selectors. Raises Error for what the trace lacks."""
+        """Return the page's form of the tour: texts with their numbers, addresses, CSS selectors.
+
+        Raises Error for what the trace lacks.
+        """
         self.check_layers([layer.name for layer in trace.layers])
         return {"name": self.name, "title": self.title, "stops": [_stop(*placed, trace) for placed in self._placed()]}
 
@@ -95,7 +114,7 @@ class Tour:
 
 
 def load_tour(given: str | os.PathLike[str]) -> Tour:
-    """A shipped tour by its name, or that of a file. Raises Error, which names the file and the stop."""
+    """Load a shipped tour by its name, or that of a file. Raises Error, which names the file and the stop."""
     path = Path(given)
     if str(given) in SHIPPED:
         return _tour(path.name, f"the tour {given}", (FOLDER / f"{given}.json").read_bytes())
@@ -150,7 +169,7 @@ def _usage(point: str) -> str:
 
 
 def _pointed(point: str) -> tuple[str, str] | None:
-    """The selector of "maps conv1" and the blob's name, "" where there is none."""
+    """Return the selector of "maps conv1" and the blob's name, "" where there is none."""
     if "{blob}" not in POINTS.get(point, "{blob}"):
         return POINTS[point], ""
     word, _, blob = point.partition(" ")
@@ -203,3 +222,83 @@ def _check_indices(stop: dict[str, Any], place: str, layer: LayerFacts, trace: T
 def _hint(name: str, known: Any) -> str:
     found = nearest(name, known)
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def filled(text: str, trace: Trace, step: Step) -> str:
+    """Fill the numbers into text. Raises Error for one that the trace lacks."""
+    return _NUMBER.sub(lambda found: found[0][0] if found[1] is None else _number(found[1], trace, step), text)
+
+
+def _number(words: str, trace: Trace, step: Step) -> str:
+    if match := re.fullmatch(r"detection (\d+)\.(class|score|x1|y1|x2|y2)", words):
+        return _detection(int(match[1]), match[2], trace)
+    if words.startswith("ms "):
+        times = [step.ms for step in trace.steps if step.kind == "forward" and trace.layers[step.layer].name == words[3:]]
+        return written(_known(times[-1] if times else None, words))
+    match = _REFERENCE.fullmatch(words)
+    name, statistic, index = match.groups() if match else (words, None, None)
+    indices = [int(i) for i in index.split(",") if i.strip()] if index else []
+    if statistic is None and (array := _of_rois(name, trace)) is not None:
+        return _element(array, indices, words)
+    shot = _known(_shot(name, trace, step), words)
+    if statistic:
+        return _statistic(shot, statistic)
+    if shot.values is None:
+        raise Error(f"{{{words}}}: the page keeps no values of a blob of {shot.statistics.count}; .max is one that it has")
+    return _element(shot.values, indices, words)
+
+
+def _detection(k: int, field: str, trace: Trace) -> str:
+    found = trace.detections or []
+    if k >= len(found):
+        raise Error(f"{{detection {k}.{field}}}: there are {len(found)} detections")
+    one = found[k]
+    return (
+        str(one["class"])
+        if field == "class"
+        else written(one["score"] if field == "score" else one["box"][("x1", "y1", "x2", "y2").index(field)])
+    )
+
+
+def _of_rois(name: str, trace: Trace) -> NDArray[np.generic] | None:
+    layer, _, key = name.rpartition(".")
+    found = next((facts.roi for facts in trace.layers if facts.name == layer and facts.roi), None)
+    return {**found.geometry, "output": found.output}.get(key) if found else None
+
+
+def _shot(name: str, trace: Trace, step: Step) -> Shot | None:
+    """Return the record of a blob at a step, else the last one, or that of a weight."""
+    part = "diff" if name.startswith("gradient ") else "data"
+    name = name.removeprefix("gradient ")
+    for each in (step, *reversed(trace.steps)):
+        for blob in each.blobs:
+            if (blob.name, blob.part) == (name, part):
+                return blob.shot
+    params = (param for layer in trace.layers for param in layer.params if f"{layer.name}.{param.name}" == name)
+    return next((param.diff if part == "diff" else param.data for param in params), None)
+
+
+def _statistic(shot: Shot, name: str) -> str:
+    if name == "shape":
+        return " × ".join(map(str, shot.shape))
+    if name == "zeros":
+        return f"{100 * shot.statistics.zeros:.3g} %"
+    value = getattr(shot.statistics, name)
+    return "not finite" if value is None else written(value)
+
+
+def _element(array: NDArray[np.generic], indices: Sequence[int], words: str) -> str:
+    if len(indices) != array.ndim or any(i >= size for i, size in zip(indices, array.shape)):
+        raise Error(f"{{{words}}}: the shape is {array.shape}: give {array.ndim} indices within it")
+    return written(float(array[tuple(indices)]))
+
+
+def _known(found: Found | None, words: str) -> Found:
+    if found is None:
+        raise Error(f"{{{words}}}: the trace has no such number")
+    return found
+
+
+def written(value: float) -> str:
+    """Write a number with four significant digits and a true minus sign."""
+    return (str(value) if isinstance(value, int) else f"{value:.4g}").replace("-", "−")

@@ -1,37 +1,227 @@
-"""The facts of a layer in a trace, the memory that blobs use, and notes on reduced data."""
+"""The facts of a trace besides its steps: its layers, its image and the detections on it, and notes on reduced data.
+
+Each layer has one number explained, so that a page without Python shows how such a number is computed. gradient_seed prepares
+where backward starts: at the losses, at one detection's score, or at ones in every output.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from minicaffe.blob import Blob, MemoryState, SyncedMemory
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Array, Blob, MemoryState, SyncedMemory
+from minicaffe.data.drawings import class_name
+from minicaffe.data.images import resize_bilinear
+from minicaffe.detection.class_names import default_names
+from minicaffe.detection.detect import Detections
+from minicaffe.detection.families import family_of, rows_end
+from minicaffe.detection.family import FindOptions
+from minicaffe.detection.inputs import input_width, start_backward
+from minicaffe.detection.ssd import ssd_layer
+from minicaffe.errors import Error
 from minicaffe.forked import choice_of
 from minicaffe.formats.prototxt import to_text
 from minicaffe.layer import Layer
+from minicaffe.layers.loss.softmax import Softmax
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.shape.split import Split
+from minicaffe.layers.ssd.box_codes import decode, read_priors
+from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.net import Net
 from minicaffe.parameters import weight_name
 from minicaffe.registry import explains
 
+from .explanations.explanation import Case, Explanation
+from .explanations.runs import shown_name
+from .explanations.terms import Index
 from .receptive_fields import reads_of
-from .trace import LayerFacts, ParamShot, Step
-from .trace_example import Example
-from .trace_roi import RoiShot
-from .trace_shots import MOST_TILES, SAMPLED, shot
+from .trace import MOST_TILES, SAMPLED, Example, LayerFacts, ParamShot, Picture, RoiShot, Step, shot
+
+WAYS = "loss, ones or detection:K"
+LONG_SIDE = 640
+"""The most pixels of a side of the image on the page."""
+MOST_DETECTIONS = 200
+"""The most detections of a trace, the best ones: the page's slider chooses among them."""
+
+
+def picture(net: Net, image: NDArray[np.uint8] | None) -> Picture | None:
+    """Shrink image (H, W, 3), BGR, if it is large."""
+    if image is None:
+        return None
+    height, width = image.shape[:2]
+    factor = min(1.0, LONG_SIDE / max(height, width))
+    shown = resize_bilinear(image, max(round(height * factor), 1), max(round(width * factor), 1))
+    rgb = np.ascontiguousarray(shown[..., ::-1].round().clip(0, 255).astype(np.uint8))
+    return Picture(rgb, input_width(net, width) / rgb.shape[1], width / rgb.shape[1])
+
+
+def found_detections(net: Net, image: NDArray[np.uint8] | None) -> Detections | None:
+    """Return the detections of the net's last pass on image, whatever their score; None if the net is not a detector, or if a
+    box or a score is not finite."""
+    if image is None:
+        return None
+    try:
+        return family_of(net).read(net, image.shape[:2], FindOptions(0, MOST_DETECTIONS))
+    except Error:
+        return None
+
+
+def names_of(net: Net, given: Sequence[str] | None) -> Sequence[str] | None:
+    """Return the class names of a detector: those that are given, or the usual ones for its number of classes."""
+    end = rows_end(net)
+    if given or (end is None and "cls_prob" not in net.blobs):
+        return given
+    return default_names(end.classes if end else net.blobs["cls_prob"].shape[1])
+
+
+class GradientSeed(NamedTuple):
+    """The start of a backward pass.
+
+    layer: the number of the one that backward begins with; words: what the gradients are of.
+    """
+
+    layer: int
+    words: str
+
+
+def gradient_seed(
+    net: Net, wanted: str | None, until: str | None, found: Detections | None, classes: Sequence[str] | None
+) -> GradientSeed:
+    """Prepare net's backward pass.
+
+    wanted: "loss" (all losses), "ones" (the sum of the outputs, or of the tops of the layer `until`), "detection:K" (the score
+    of detection K of those found, the best one is 0); None: the losses if there are any, else the best detection if there is
+    one, else ones. classes: the names of classes, None for the usual ones. Raises Error for what the net does not have.
+    """
+    losses = [name for name, weight in net.blob_loss_weights.items() if weight]
+    if wanted is None:
+        wanted = "loss" if losses else "detection:0" if found is not None and len(found) and until is None else "ones"
+    last = len(net.layers) - 1 if until is None else net.index_of(until)
+    if wanted.partition(":")[0] == "detection":
+        k = _number(wanted, until, found)
+        assert found is not None
+        return _at_detection(net, k, found, class_name(int(found.classes[k]), names_of(net, classes)))
+    if wanted == "loss" and losses:
+        start_backward(net, until)
+        return GradientSeed(last, f"the loss{'es' if len(losses) > 1 else ''} {', '.join(losses)}")
+    if wanted == "ones":
+        return GradientSeed(last, f"the sum of {_ones(net, last, net.top_names[until] if until else net.outputs)}")
+    why = "no layer of the net has a loss; " if wanted == "loss" else ""
+    raise Error(f"--seed-gradient {wanted}: {why}give {WAYS}")
+
+
+def _ones(net: Net, last: int, names: Sequence[str]) -> str:
+    """Put ones into the diffs of these tops; return their names, and a remark on them."""
+    _clear(net, last)
+    for name in names:
+        net.blobs[name].diff[...] = 1
+    softmax = [top for layer in net.layers if isinstance(layer, Softmax) for top in net.top_names[layer.name] if top in names]
+    noise = f" ({softmax[0]} is a Softmax's: its sum is always 1, so its gradient is nothing but rounding)" if softmax else ""
+    return ", ".join(names) + noise
+
+
+def _number(wanted: str, until: str | None, found: Detections | None) -> int:
+    """Return K of "detection:K". Raises Error."""
+    text = wanted.partition(":")[2]
+    if until is not None:
+        raise Error(f"--seed-gradient {wanted}: a detection needs the whole net: leave out --until {until}")
+    if found is None:
+        raise Error(f"--seed-gradient {wanted}: no detections: the net is no detector, or --image is not given")
+    if not text.isdecimal() or len(text) > 9 or int(text) >= len(found):
+        raise Error(f"--seed-gradient {wanted}: the image has {len(found)} detections: give detection:0 for the best one")
+    return int(text)
+
+
+def _at_detection(net: Net, k: int, found: Detections, name: str) -> GradientSeed:
+    """Put 1 into the diff of the score of detection k."""
+    assert found.sources is not None
+    layer = ssd_layer(net)
+    if isinstance(layer, DetectionOutput):
+        bottoms, top = ([net.blobs[blob] for blob in names[layer.name]] for names in (net.bottom_names, net.top_names))
+        blob, index = net.bottom_names[layer.name][1], _ssd_score(layer, bottoms, top[0], int(found.sources[k]))
+    else:
+        blob, index = "cls_prob", (int(found.sources[k]), int(found.classes[k]))
+    writer = max(i for i, other in enumerate(net.layers) if blob in net.top_names[other.name])
+    _clear(net, writer)
+    diff = net.blobs[blob].diff
+    diff.reshape(len(diff), -1)[index] = 1
+    return GradientSeed(writer, f"the score of detection {k}, {name} {found.scores[k]:.4f}: {blob}[{index[0]}, {index[1]}]")
+
+
+def _clear(net: Net, last: int) -> None:
+    """Clear the gradients: every one from layer `last` down is wanted, and nothing comes from the layers after it."""
+    net.force_backward()
+    net.clear_param_diffs()
+    for blob in (
+        *(net.blobs[name] for name in net.outputs),
+        *(bottom for node in net.nodes[last + 1 :] for bottom in node.bottoms),
+    ):
+        blob.diff[...] = 0
+
+
+def _ssd_score(layer: DetectionOutput, bottoms: Sequence[Blob], top: Blob, row: int) -> tuple[int, int]:
+    """Return where in conf (N, P * C) the score of a row of DetectionOutput's top is."""
+    param = layer.param.detection_output_param
+    images, classes = bottoms[0].shape[0], param.num_classes
+    image, kind = (int(number) for number in top.read_data().reshape(-1, 7)[row, :2])
+    score, corners = top.read_data().reshape(-1, 7)[row, 2], top.read_data().reshape(-1, 7)[row, 3:]
+    same = np.flatnonzero(bottoms[1].read_data().reshape(images, -1, classes)[image, :, kind] == score)
+    if len(same) > 1:  # the one whose box it is
+        priors = read_priors(layer, bottoms[2].read_data(), param.code_type)
+        codes = bottoms[0].read_data().reshape(images, len(priors.boxes), layer.loc_classes, 4)[image]
+        own = codes[None, :, 0 if layer.loc_classes == 1 else kind]
+        boxes = decode(own, priors, param.code_type, param.variance_encoded_in_target)[0][same]
+        same = same[np.argsort(np.abs(boxes - corners).sum(axis=1), kind="stable")]
+    return image, int(same[0]) * classes + kind
+
+
+def example(net: Net, i: int, bottoms: Sequence[Array]) -> Example | None:
+    """Explain one number of layer i, which has just run forward; bottoms: as they were before.
+
+    It is the greatest number of the first top's first item, of an ROI layer the middle bin of the first roi's first channel.
+    None where there is nothing to explain.
+    """
+    layer, node = net.layers[i], net.nodes[i]
+    explain_it = explains.get(type(layer))
+    tops = [top.read_data() for top in node.tops]
+    if explain_it is None or not bottoms or not tops or not tops[0].size:
+        return None
+    case = Case(layer, [shown_name(net, name) for name in node.bottom_names], list(node.top_names), bottoms, tops)
+    at = _place(layer, tops[0])
+    with np.errstate(all="ignore"):  # as in the layer
+        try:
+            explanation: Explanation = explain_it(case, at)
+        except Error:  # it says why to who asks for this number
+            return None
+        return Example(at, explanation.text().splitlines())
+
+
+def _place(layer: Layer, y: Array) -> Index:
+    if isinstance(layer, RoiLayer) and y.ndim == 4:
+        return (0, 0, y.shape[2] // 2, y.shape[3] // 2)
+    if not y.ndim:
+        return ()
+    return (0, *(int(place) for place in np.unravel_index(np.argmax(y[0]), y.shape[1:])))
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What forward of a layer leaves to show."""
+    """The records that forward of a layer leaves."""
 
     roi: RoiShot | None = None
     example: Example | None = None
 
 
 def layer_facts(net: Net, i: int, layer: Layer, ran: Ran, went_back: bool, room: int) -> LayerFacts:
-    """Of layer i, which may still be in setup. went_back: whether backward ran it; room: bytes for a blob's tiles."""
+    """Return the facts of layer i, which may still be in setup.
+
+    went_back: backward ran it; room: bytes for a blob's tiles.
+    """
     node = net.nodes[i] if i < len(net.nodes) else None  # None: in setup, or failed there
     tops, bottoms = (node.tops, node.bottoms) if node else ([], [])
     bottom_names = list(layer.param.bottom)
@@ -63,7 +253,7 @@ def _param(layer: Layer, j: int, went_back: bool, room: int) -> ParamShot:
 
 
 def reduced(steps: Sequence[Step], layers: Sequence[LayerFacts]) -> list[str]:
-    """Notes on data that is shrunk, sampled or cut."""
+    """Return notes on data that is shrunk, sampled or cut."""
     notes = []
     blobs = [blob.shot for step in steps for blob in step.blobs]
     shots = blobs + [part for layer in layers for param in layer.params for part in (param.data, param.diff) if part]
@@ -81,7 +271,7 @@ def reduced(steps: Sequence[Step], layers: Sequence[LayerFacts]) -> list[str]:
 
 
 class TakenMemory:
-    """bytes_in_use of all blobs seen, updated blob by blob."""
+    """The bytes_in_use of all blobs seen, updated blob by blob."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -89,8 +279,8 @@ class TakenMemory:
         self._users: Counter[int] = Counter()
         self._bytes: dict[int, int] = {}
 
-    def look(self, blobs: Iterable[Blob]) -> None:
-        """Update these blobs."""
+    def update(self, blobs: Iterable[Blob]) -> None:
+        """Count these blobs anew."""
         for blob in blobs:
             memories = blob.data_memory, blob.diff_memory
             self._users.update(map(id, memories))  # before the old ones are dropped: an unchanged memory never has 0 users
@@ -107,7 +297,8 @@ class TakenMemory:
 
 
 def bytes_in_use(blobs: Iterable[Blob], without: Iterable[int] = ()) -> int:
-    """The memory of the data and diffs of these blobs; shared memory counts once. without: ids of memories to leave out."""
+    """Return the memory of the data and diffs of these blobs; shared memory counts once. without: ids of memories to leave
+    out."""
     taken = {
         id(memory): memory.size * memory.dtype.itemsize
         for blob in blobs

@@ -30,12 +30,9 @@ from minicaffe.net import Net
 
 from .explanations.lineage import Lineage, lineage
 from .tours import Tour
-from .trace import BlobShot, Failure, LayerFacts, Step, Trace
-from .trace_example import example
-from .trace_facts import Ran, TakenMemory, layer_facts, reduced
-from .trace_picture import MOST_DETECTIONS, found_detections, names_of, picture
-from .trace_roi import add_gradients, roi_shot, shows_rois
-from .trace_shots import shot
+from .trace import BlobShot, Failure, LayerFacts, Step, Trace, add_gradients, roi_shot, shot, shows_rois
+from .trace_facts import MOST_DETECTIONS, Ran, TakenMemory, example, found_detections, layer_facts, names_of, picture, reduced
+from .trace_page import page, write_page
 
 TILE_BYTES = 8 * 2**20
 """The most bytes of the pictures of all blobs."""
@@ -114,17 +111,15 @@ class Tracer:
         return self._trace or self._collect()
 
     def trace_from(self, first: int, before: Trace) -> Trace:
-        """As `trace`, which is `before` but for what layer number `first` and those after it did since."""
+        """Return `trace`, which is `before` but for what layer number `first` and those after it did since."""
         return self._collect(before.layers[:first])
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the page."""
-        from .trace_page import write_page
-
-        write_page(self.trace, path)
+        write_page(page(self.trace), path)
 
     def layer_of(self, step: Step) -> Layer:
-        """The layer that made a step."""
+        """Return the layer that made a step."""
         return self._layers()[step.layer]
 
     def _repr_html_(self) -> str:
@@ -133,7 +128,7 @@ class Tracer:
         return trace_html(self.trace)
 
     def watch(self, net: Net, layer: Layer, moment: str) -> None:
-        """For Net(file, watch=...): setup and reshape of its layers."""
+        """Record setup and reshape of the layers, for Net(file, watch=...)."""
         if moment == "created":
             self.net, self._making = net, layer
             self._attach(net)
@@ -156,7 +151,7 @@ class Tracer:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The block's passes are not recorded."""
+        """Record none of the block's passes."""
         self.detach()
         try:
             yield
@@ -186,7 +181,7 @@ class Tracer:
         if i in self._went_forward:  # a layer for the second time: a new pass has begun, or goes on from here
             self._forget(i)
         if not self._went_forward:
-            self._taken.look(self._all_blobs())
+            self._taken.update(self._all_blobs())
         if not self.steps or self.steps[0].kind != "setup":
             self._add_setup()
         if not self._went_forward:
@@ -224,7 +219,7 @@ class Tracer:
             return
         ms, room = self._lap(), self._room()
         if not self._went_back:
-            self._taken.look(self._all_blobs())
+            self._taken.update(self._all_blobs())
         self._went_back.add(i)
         chosen = zip(net.nodes[i].bottom_names, net.nodes[i].bottoms, net.nodes[i].bottom_needs, strict=True)
         blobs = [BlobShot(name, "bottom", "diff", shot(blob.read_diff(), room)) for name, blob, needs in chosen if needs]
@@ -238,7 +233,7 @@ class Tracer:
         self._start = Stopwatch(current()) if gpu_mode() else time.perf_counter()
 
     def _lap(self) -> float:
-        """The milliseconds since _begin."""
+        """Return the milliseconds since _begin."""
         self._inside = None
         if isinstance(self._start, Stopwatch):
             self._start.stop()
@@ -251,7 +246,7 @@ class Tracer:
     def _add(self, kind: str, i: int, ms: float | None, blobs: list[BlobShot]) -> None:
         nodes = self._traced.nodes
         for node in (nodes[self._last], nodes[i]):  # the last one's blobs may have freed their memory since
-            self._taken.look([*node.bottoms, *node.tops, *node.layer.blobs])
+            self._taken.update([*node.bottoms, *node.tops, *node.layer.blobs])
         self._last = i
         step = Step(kind, i, ms, self._taken.bytes, [top.shape for top in nodes[i].tops], blobs)
         self.steps.append(step)
@@ -265,7 +260,7 @@ class Tracer:
         self._went_forward = {i for i in other._went_forward if i < end}
 
     def _forget(self, i: int) -> None:
-        """A new forward pass from layer i on: drop the steps before it of these layers, except the setup of the net."""
+        """Begin a new forward pass from layer i on: drop the steps before it of these layers, except the setup of the net."""
         del self.steps[self._place(i) :]
         self._ran = {n: ran for n, ran in self._ran.items() if n < i}
         self._went_forward = {n for n in self._went_forward if n < i}
@@ -273,7 +268,7 @@ class Tracer:
         self._passes += 1
 
     def _place(self, i: int) -> int:
-        """Where layer i's forward, with its reshape, stands among the steps, or would stand."""
+        """Return where layer i's forward, with its reshape, stands among the steps, or would stand."""
         ran = (
             n for n, step in enumerate(self.steps) if step.kind == "backward" or (step.kind == "forward" and step.layer >= i)
         )
@@ -284,7 +279,7 @@ class Tracer:
         return place
 
     def _add_setup(self) -> None:
-        """Untimed setup steps, for a net that was made before the tracer."""
+        """Add untimed setup steps, for a net that was made before the tracer."""
         shapes = [[top.shape for top in node.tops] for node in self._traced.nodes]
         self.steps[:0] = [Step("setup", i, None, self._taken.bytes, tops) for i, tops in enumerate(shapes)]
         self.notes.append("LayerSetUp is not timed: the net was made before the tracer")
@@ -299,7 +294,7 @@ class Tracer:
         return tops + [blob for layer in self._layers() for blob in layer.blobs]
 
     def _room(self) -> int:
-        """The bytes for one blob's pictures."""
+        """Return the bytes for one blob's pictures."""
         nodes, shots = self._shots
         if nodes != len(self._traced.nodes):
             shots = sum(len(node.tops) + len(node.layer.blobs) for node in self._traced.nodes)
@@ -309,7 +304,7 @@ class Tracer:
         return min(MOST_OF_ONE, self._tile_bytes // max(shots, 1))
 
     def _collect(self, known: Sequence[LayerFacts] = ()) -> Trace:
-        """known: of the first layers."""
+        """Collect the trace. known: the facts of the first layers."""
         net, room = self._traced, self._room()
         rest = list(enumerate(self._layers()))[len(known) :]
         made = [layer_facts(net, i, layer, self._ran.get(i, Ran()), i in self._went_back, room) for i, layer in rest]

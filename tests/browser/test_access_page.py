@@ -15,8 +15,7 @@ from first import first
 from pages import violations
 
 from minicaffe.cli import main
-from minicaffe.tracing.saved_trace import read_trace
-from minicaffe.tracing.trace_diff import trace_diff, write_diff_page
+from minicaffe.tracing.trace_diff import read_trace, trace_diff, write_diff_page
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"

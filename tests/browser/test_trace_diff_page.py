@@ -9,8 +9,7 @@ import numpy as np
 
 from minicaffe import TEST, Net, Tracer
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.tracing.saved_trace import read_trace
-from minicaffe.tracing.trace_diff import trace_diff, write_diff_page
+from minicaffe.tracing.trace_diff import read_trace, trace_diff, write_diff_page
 from minicaffe.tracing.tracer import TILE_BYTES
 
 NET = """name: "small"

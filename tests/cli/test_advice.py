@@ -36,9 +36,9 @@ OF_COMMANDS = {
     "scaling/in_flight.py": ("detect", "evaluate", "extract-features", "features"),
     "scaling/mpi": ("train",),
     "tracing/film": ("train",),
-    "tracing/gradient_seed.py": ("trace",),
     "tracing/live": ("live",),
     "tracing/tours.py": ("trace",),
+    "tracing/trace_facts.py": ("trace",),
 }
 """Modules whose messages only these commands print, and so may name their options outright."""
 ANOTHER = re.compile(r"`minicaffe |\b(minicaffe|train|explain) .*--")

@@ -24,7 +24,7 @@ from minicaffe.detection.detect import detect
 from minicaffe.detection.inputs import fill_inputs, start_backward
 from minicaffe.detection.random_weights import make_up_weights
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.tracing.trace_shots import statistics
+from minicaffe.tracing.trace import statistics
 
 SMALL = """name: "small"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 6 } } }

@@ -32,7 +32,7 @@ from minicaffe.cuda.capture import NotCapturedError
 from minicaffe.cuda.stream import Stream
 from minicaffe.errors import DeviceError, LayerError
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.tracing.times import Times
+from minicaffe.tracing.summary import Times
 from minicaffe.tracing.tracer import Tracer
 
 pytestmark = pytest.mark.gpu

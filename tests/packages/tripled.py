@@ -7,8 +7,7 @@ from typing import Any
 
 from minicaffe import Blob, Layer
 from minicaffe.registry import explains, explains_gradient, exports, layer, torch_form
-from minicaffe.tracing.explanations.case import Case, one
-from minicaffe.tracing.explanations.explanation import Explanation, FunctionExplanation
+from minicaffe.tracing.explanations.explanation import Case, Explanation, FunctionExplanation, dy_term
 
 
 @layer("Tripled")
@@ -39,7 +38,7 @@ def explained(case: Case[Tripled], at: tuple[int, ...]) -> Explanation:
 
 @explains_gradient(Tripled)
 def gradient_explained(case: Case[Tripled], at: tuple[int, ...]) -> Explanation:
-    return case.gradient(at, "dx = 3 dy", one(case, at, 3.0))
+    return case.gradient(at, "dx = 3 dy", dy_term(case, at, 3.0))
 
 
 @exports(Tripled)

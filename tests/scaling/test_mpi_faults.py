@@ -16,7 +16,7 @@ from mpi_run import MPIEXEC, NEEDED, SETTINGS, TRAIN, mpiexec, wait_for
 from training_case import make_training
 from two_hosts import two_hosts
 
-from minicaffe.tracing.film.frames import frame_files
+from minicaffe.tracing.film_frames import frame_files
 
 pytest.importorskip("mpi4py", reason="the extra minicaffe[mpi] is not installed")
 pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")

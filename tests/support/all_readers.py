@@ -39,8 +39,8 @@ from minicaffe.porting.onnx.session import Session
 from minicaffe.pycaffe.script import compiled
 from minicaffe.scaling.batch.find import read_list
 from minicaffe.scaling.batch.places import read_uri
-from minicaffe.tracing.film.frames import read_frame
-from minicaffe.tracing.saved_trace import read_trace
+from minicaffe.tracing.film_frames import read_frame
+from minicaffe.tracing.trace_diff import read_trace
 from minicaffe.training.snapshots import TrainingState, read_state, write_state
 from minicaffe.training.solver_log import parse_log
 

@@ -19,8 +19,8 @@ from minicaffe.cli import main
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.tracing import draw
+from minicaffe.tracing.draw import arrange
 from minicaffe.tracing.draw_layout import WAYPOINTS, layout, ranked
-from minicaffe.tracing.draw_picture import arrange
 
 NET = """name: "a <net>"
 layer { name: "data" type: "Data" top: "data" top: "label" include { phase: TRAIN } data_param { batch_size: 32 } }

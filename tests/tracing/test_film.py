@@ -25,10 +25,8 @@ from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection import load
 from minicaffe.errors import SolverError
 from minicaffe.formats.prototxt import parse_net, parse_solver
-from minicaffe.tracing.film import write_film
-from minicaffe.tracing.film.film import LOSS, filters
-from minicaffe.tracing.film.frames import Frame, frame_files, read_frame, read_head
-from minicaffe.tracing.film.shows import Photos
+from minicaffe.tracing.film import LOSS, filters, write_film
+from minicaffe.tracing.film_frames import Frame, Photos, frame_files, read_frame, read_head
 from minicaffe.training.solver import SGDSolver
 from minicaffe.training.solvers import get_solver
 

@@ -32,10 +32,10 @@ from minicaffe.formats.prototxt import NetFile, parse_net
 from minicaffe.layers.conv.inner_product import InnerProduct
 from minicaffe.mode import TEST
 from minicaffe.rng import set_random_seed
+from minicaffe.tracing import live as live_session
 from minicaffe.tracing.explanations import explain
-from minicaffe.tracing.live import session
-from minicaffe.tracing.live.server import LiveServer
-from minicaffe.tracing.live.session import Live
+from minicaffe.tracing.live import Live
+from minicaffe.tracing.live_server import LiveServer
 from minicaffe.tracing.tracer import Tracer
 
 TEXT = """name: "one roi layer"
@@ -179,7 +179,7 @@ def test_any_exception_leaves_everything_as_it_was(
         "photo": {"photo": base64.b64encode(shown).decode()},
         "roi": MOVE,
     }
-    target = {"forward": (InnerProduct, "forward_cpu"), "trace": (Tracer, "trace_from"), "document": (session, "document")}
+    target = {"forward": (InnerProduct, "forward_cpu"), "trace": (Tracer, "trace_from"), "document": (live_session, "document")}
     monkeypatch.setattr(*target[failing], fail)
     answer = live.answer(changes[kind])
     assert answer == {

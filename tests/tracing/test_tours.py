@@ -15,7 +15,7 @@ from minicaffe import TEST, Error, Net, Tracer
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.tracing.tours import FIELDS, POINTS, SHIPPED, load_tour
-from minicaffe.tracing.trace_document import document
+from minicaffe.tracing.trace_page import document
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 NET = """name: "two layers" force_backward: true

@@ -17,8 +17,7 @@ from click.testing import CliRunner
 from minicaffe import TEST, Error, Net, Tracer, limits
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.tracing.saved_trace import read_trace
-from minicaffe.tracing.trace_diff import trace_diff, write_diff_page
+from minicaffe.tracing.trace_diff import read_trace, trace_diff, write_diff_page
 from minicaffe.tracing.tracer import TILE_BYTES
 
 NET = """name: "small"

@@ -22,21 +22,9 @@ from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
 from minicaffe.layers.roi.roi_pooling import ROIPooling
 from minicaffe.tracing.explanations import explain
-from minicaffe.tracing.trace import Step
-from minicaffe.tracing.trace_document import document
+from minicaffe.tracing.trace import NOT_FINITE, SAMPLED, Step, colours, histogram, on_scale, shot, shrunk, statistics, tiles
 from minicaffe.tracing.trace_facts import bytes_in_use
-from minicaffe.tracing.trace_page import page
-from minicaffe.tracing.trace_shots import (
-    NOT_FINITE,
-    SAMPLED,
-    colours,
-    histogram,
-    on_scale,
-    shot,
-    shrunk,
-    statistics,
-    tiles,
-)
+from minicaffe.tracing.trace_page import document, page
 
 CHAIN = """name: "chain"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 6 } } }

@@ -7,24 +7,18 @@ The geometry comes from the layers' functions. Every explanation holds the layer
 arithmetic (`computed`). The functions in minicaffe.registry's explains and explains_gradient explain a type.
 """
 
-from . import (  # noqa: F401  # they register their functions
-    convolutions,
+from . import (  # they register their functions
     copies,
     deformed,
-    functions,
+    elementwise,
     losses,
     normalisations,
-    pooling,
-    products,
     proposals,
     recurrent,
-    resampling,
     roi_bins,
-    roi_gradients,
     ssd,
     targets,
-    weights,
-    whole_maps,
+    windows,
 )
 from .boxes import RowExplanation
 from .explanation import Explanation, FunctionExplanation, GradientExplanation, MaxExplanation, SumExplanation
@@ -62,5 +56,16 @@ __all__ = [
     "SumExplanation",
     "Term",
     "Terms",
+    "copies",
+    "deformed",
+    "elementwise",
     "explain",
+    "losses",
+    "normalisations",
+    "proposals",
+    "recurrent",
+    "roi_bins",
+    "ssd",
+    "targets",
+    "windows",
 ]

@@ -12,10 +12,8 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
 
-from .case import Case
-from .explanation import SHARE, Explanation, indented
-from .terms import Index
-from .text import exact, number, place, same, signed, table
+from .explanation import SHARE, Case, Explanation, indented
+from .terms import Index, exact, flat_index, number, place, same, signed, table
 
 Section = Sequence[str] | Callable[[int], Sequence[str]]
 CORNERS = ("x1", "y1", "x2", "y2")
@@ -62,8 +60,9 @@ class RowExplanation(Explanation):
 
 
 def row_of(case: Case[Layer], at: Index, names: Sequence[str], worked: Sequence[float], **more: Any) -> RowExplanation:
-    """A RowExplanation of the row of the top that holds `at`, of len(names) numbers; more: formula, sections, tolerances."""
-    flat = int(np.ravel_multi_index(at, case.tops[case.number].shape))
+    """Return a RowExplanation of the row of the top that holds `at`, of len(names) numbers; more: formula, sections,
+    tolerances."""
+    flat = flat_index(at, case.tops[case.number].shape)
     first, column = flat - flat % len(names), flat % len(names)
     row = tuple(map(float, case.tops[case.number].reshape(-1)[first : first + len(names)]))
     tolerances = more.pop("tolerances", None) or (0.0,) * len(names)
@@ -79,7 +78,10 @@ def corners(box: Sequence[float] | Array) -> str:
 
 
 def overlaps(box: Array, others: Array) -> Array:
-    """Intersection over union (N,) of a box (4,) with others (N, 4), both ends pixels, rounded as the layers' NMS does."""
+    """Return the intersection over union (N,) of a box (4,) with others (N, 4), rounded as the layers' NMS does.
+
+    Both ends of a box are pixels.
+    """
     one = box.dtype.type(1)
     sides = [np.minimum(box[i + 2], others[:, i + 2]) - np.maximum(box[i], others[:, i]) + one for i in (0, 1)]
     shared = np.maximum(sides[0], 0) * np.maximum(sides[1], 0)
@@ -91,7 +93,7 @@ def overlaps(box: Array, others: Array) -> Array:
 
 
 def overlap_text(box: Sequence[float] | Array, other: Sequence[float] | Array) -> str:
-    """shared / (area + area - shared) with numbers."""
+    """Write shared / (area + area - shared) with numbers."""
     a, b = ([float(v) for v in values] for values in (box, other))
     width, height = (max(min(a[i + 2], b[i + 2]) - max(a[i], b[i]) + 1, 0.0) for i in (0, 1))
     areas = [(c[2] - c[0] + 1) * (c[3] - c[1] + 1) for c in (a, b)]
@@ -114,7 +116,7 @@ class Move:
     limits: tuple[float, float] | None = None
 
     def moved(self) -> tuple[float, ...]:
-        """The moved box before it is clipped."""
+        """Return the moved box before it is clipped."""
         ends = [self._axis(axis) for axis in (0, 1)]
         return ends[0][2], ends[1][2], ends[0][3], ends[1][3]
 
@@ -124,7 +126,7 @@ class Move:
         return tuple(_clipped(value, self.limits[i % 2]) for i, value in enumerate(self.moved()))
 
     def tolerances(self) -> tuple[float, ...]:
-        """The rounding of each corner: of a centre minus half a size, after exp of a rounded delta."""
+        """Return the rounding of each corner: of a centre minus half a size, after exp of a rounded delta."""
         each = []
         for axis in (0, 1):
             size, centre, *_ = self._axis(axis)
@@ -134,14 +136,14 @@ class Move:
         return each[0], each[1], each[0], each[1]
 
     def _axis(self, axis: int) -> tuple[float, float, float, float]:
-        """The new size and centre, and the two ends."""
+        """Return the new size and centre, and the two ends."""
         side = self.box[axis + 2] - self.box[axis] + 1
         centre = self.deltas[axis] * side + self.box[axis] + 0.5 * side
         size = _exp(self.deltas[axis + 2]) * side
         return size, centre, centre - 0.5 * size, centre + 0.5 * size
 
     def lines(self, what: str = "the anchor") -> list[str]:
-        """The steps of both axes, as a table."""
+        """Return the steps of both axes, as a table."""
         columns = [self._steps(axis) for axis in (0, 1)]
         labels = [what, "its width, height", "its centre", "deltas", "", "new centre", "new size", "from, to"]
         labels += ["clipped to the image"] * (self.limits is not None)

@@ -8,29 +8,27 @@ from minicaffe.blob import Array
 from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
 from minicaffe.layers.conv.deformed import Places, places_of
 from minicaffe.layers.roi.deformable_psroi_pooling import DeformablePSROIPooling, MovedPlan, axis_taps
-from minicaffe.registry import explains, explains_gradient
+from minicaffe.registry import explains, explains_gradient, explains_weight
 
-from .case import Case, sent
-from .explanation import Explanation
-from .roi_steps import score_map
-from .terms import Index, Terms
-from .text import exact
+from .explanation import Case, Explanation, channel_of, dy_terms, summed
+from .roi_axes import score_map
+from .terms import Index, Terms, exact, flat_index
 
 
 def _places(case: Case[DeformableConvolution], image: int) -> Places:
-    """On the map in its rim, as _maps gives it."""
+    """Return the layer's places on the map in its rim, as _maps gives it."""
     height, width = (n + 2 * case.layer.rim for n in case.x.shape[2:])
     return places_of(case.bottoms[1][image], case.layer.rimmed_window, (height, width))
 
 
 def _maps(case: Case[DeformableConvolution], image: int) -> Array:
-    """An image's maps in their rim."""
+    """Return an image's maps in their rim."""
     ends = (case.layer.rim, case.layer.rim)
     return np.pad(case.x[image].astype(np.float64), ((0, 0), ends, ends))
 
 
 def _mask(case: Case[DeformableConvolution], image: int) -> Array:
-    """The factors of an image's samples (windows, taps, groups): 1 without a mask."""
+    """Return the factors of an image's samples (windows, taps, groups): 1 without a mask."""
     groups, windows = case.layer.deformable_group, case.y[0, 0].size
     moves = case.bottoms[1][image].reshape(groups, -1, 2, windows)
     mask = case.bottoms[2][image] if len(case.bottoms) > 2 else np.ones_like(moves[:, :, 0])
@@ -39,7 +37,7 @@ def _mask(case: Case[DeformableConvolution], image: int) -> Array:
 
 
 def _weights(case: Case[DeformableConvolution]) -> Array:
-    """weight (M, C, taps) with zeros for the channels of other groups."""
+    """Return weight (M, C, taps) with zeros for the channels of other groups."""
     layer = case.layer
     given = layer.blobs[0].read_data().astype(np.float64).reshape(layer.num_output, layer.channels // layer.group, -1)
     weight = np.zeros((layer.num_output, layer.channels, given.shape[2]))
@@ -50,8 +48,10 @@ def _weights(case: Case[DeformableConvolution]) -> Array:
 
 
 def sampled(case: Case[DeformableConvolution], image: int, channel: int, tap: int) -> Array:
-    """What a tap takes of a channel of an image at each window (windows,): the mask's factor, if there is one, times the sum
-    over four pixels of share * x; 0 outside."""
+    """Return the sample of a channel of an image that a tap takes at each window (windows,).
+
+    It is the mask's factor, if there is one, times the sum over four pixels of share * x; 0 outside.
+    """
     places, g = _places(case, image), channel // (case.layer.channels // case.layer.deformable_group)
     inside, x = places.inside[:, tap, g], _maps(case, image)[channel]
     total = np.zeros(len(inside))
@@ -105,7 +105,7 @@ def _of_data(case: Case[DeformableConvolution], at: Index) -> Explanation:
     index = np.column_stack([np.full(len(m), n), m, *np.unravel_index(window, case.y.shape[2:])])
     title = f"weight{times_mask(case)} * share"
     formula = f"dx = the sum over the windows whose taps read x of dy * (the sum over those taps of {title})"
-    return case.gradient(at, formula, sent(case, index, case.dy[0][tuple(index.T)], factor[window, m], title))
+    return case.gradient(at, formula, dy_terms(case, index, factor[window, m], title))
 
 
 def _of_offset(case: Case[DeformableConvolution], at: Index) -> Explanation:
@@ -131,7 +131,7 @@ def _of_offset(case: Case[DeformableConvolution], at: Index) -> Explanation:
     title = f"weight{times_mask(case)}"
     formula = f"doffset = the sum over the filters of dy * (the sum over channels of {title} * the slope of x to the {text})"
     dy = case.dy[0][tuple(index.T)]
-    terms = sent(case, index, dy, factor, f"{title} * slope")
+    terms = dy_terms(case, index, factor, f"{title} * slope")
     size = abs(mask) * abs(dy) @ (abs(_weights(case)[:, mine, tap]) @ (4 * abs(case.x[n, mine]).max(axis=(1, 2))))
     return case.gradient(at, formula, terms, size=float(size))
 
@@ -147,12 +147,12 @@ def _of_mask(case: Case[DeformableConvolution], at: Index) -> Explanation:
     index = np.array([(n, m, h, w) for m in range(layer.num_output)], int)
     dy = case.dy[0][tuple(index.T)]
     formula = "dmask = the sum over the filters of dy * (the sum over channels of weight * the sample of x)"
-    terms = sent(case, index, dy, weight @ sample, "weight * sample")
+    terms = dy_terms(case, index, weight @ sample, "weight * sample")
     return case.gradient(at, formula, terms, size=float(abs(dy) @ (abs(weight) @ np.abs(parts).sum(axis=0))))
 
 
 def times_mask(case: Case[DeformableConvolution]) -> str:
-    """The mask in a product, as text."""
+    """Return the mask in a product, as text."""
     return " * mask" if len(case.bottoms) > 2 else ""
 
 
@@ -170,7 +170,7 @@ def _class(plan: MovedPlan, d: int, dim: int) -> int:
 @explains(DeformablePSROIPooling)
 def deformable_psroi_pooling(case: Case[DeformablePSROIPooling], at: Index) -> Explanation:
     r, d, gh, gw = at
-    plan, score = _plan(case, [r]), score_map(case.layer.operator.group_size, d, gh, gw)
+    plan, score = _plan(case, [r]), score_map(case.layer.operator, d, gh, gw)
     bin_ = (0, _class(plan, d, case.y.shape[1]), gh, gw)
     rows, columns = axis_taps(plan.places.h[bin_], plan.size[0]), axis_taps(plan.places.w[bin_], plan.size[1])
     pairs = [(i, j) for i in np.flatnonzero(rows.pixel >= 0) for j in np.flatnonzero(columns.pixel >= 0)]
@@ -204,7 +204,7 @@ def _of_map(case: Case[DeformablePSROIPooling], at: Index) -> Explanation:
     weight = shares[0] * shares[1] / plan.places.per_bin[bins]
     r = mine[np.flatnonzero(weight)]
     index = np.array([(i, d, gh, gw) for i in r], int).reshape(-1, 4)
-    terms = sent(case, index, case.dy[0][tuple(index.T)], weight[weight != 0])
+    terms = dy_terms(case, index, weight[weight != 0])
     return case.gradient(
         at, "dx = the sum over rois of dy * (this cell's shares in the samples of bin (gh, gw)) / samples", terms
     )
@@ -215,7 +215,7 @@ def _of_trans(case: Case[DeformablePSROIPooling], at: Index) -> Explanation:
     operator, plan = case.layer.operator, _plan(case, [r])
     formula = "dtrans = the sum over the part's bins of dy * trans_std * the roi's extent * the mean slope of the samples"
     if operator.no_trans:
-        return case.gradient(at, formula, sent(case, np.zeros((0, 4), int), np.zeros(0), np.zeros(0)))
+        return case.gradient(at, formula, dy_terms(case, np.zeros((0, 4), int), np.zeros(0)))
     (k, down), parts, dim = divmod(channel, 2), operator.parts(case.x.dtype), case.y.shape[1]
     each, extent = dim // plan.places.h.shape[1], (plan.steps.h if down else plan.steps.w).extent[0]
     index, factor, size = [], [], 0.0
@@ -230,6 +230,17 @@ def _of_trans(case: Case[DeformablePSROIPooling], at: Index) -> Explanation:
             index.append((r, d, gh, gw))
             factor.append(float((cells * weight).sum()))
             size += float(abs(cells * weight).sum() * abs(case.dy[0][r, d, gh, gw]))
-    places_ = np.array(index, int).reshape(-1, 4)
-    terms = sent(case, places_, case.dy[0][tuple(places_.T)], np.array(factor))
-    return case.gradient(at, formula, terms, size=size)
+    return case.gradient(at, formula, dy_terms(case, np.array(index, int).reshape(-1, 4), np.array(factor)), size=size)
+
+
+@explains_weight(DeformableConvolution, ModulatedDeformableConvolution)
+def of_deformable_convolution(case: Case[DeformableConvolution], at: Index) -> Explanation:
+    if case.number == 1:
+        return summed(case, at, channel_of(case.y.shape, at[0]), None, "dbias = the sum of dy over all places of the channel")
+    layer, kernel = case.layer, case.layer.blobs[0].shape[2:]
+    channel = at[0] // (layer.num_output // layer.group) * (layer.channels // layer.group) + at[1]
+    tap = flat_index(at[2:], kernel)
+    samples = np.concatenate([sampled(case, n, channel, tap) for n in range(len(case.x))])
+    title = f"sample{times_mask(case)}"
+    formula = f"dweight = the sum over the windows of dy * {title}: what the window's moved tap takes of x"
+    return summed(case, at, channel_of(case.y.shape, at[0]), samples, formula, title)

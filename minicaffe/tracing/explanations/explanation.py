@@ -1,17 +1,20 @@
-"""The explanations of layers that take no rois: typed numbers whose str() shows the arithmetic."""
+"""A layer's run, kept for explaining it, and its explanations: typed numbers whose str() shows the arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from minicaffe.errors import written_out
+from minicaffe.blob import Array
+from minicaffe.errors import Error, written_out
+from minicaffe.layer import Layer
+from minicaffe.layers.elementwise.channels import by_channel
 
-from .terms import Index, Terms
-from .text import ROWS, exact, number, place, same
+from .terms import ROWS, Index, Terms, exact, indices, number, place, same
 
 SHARE = 1e-6
 """How far a sum may be from the layer's, as a fraction of the sum of the absolute terms: rounding in another order."""
@@ -47,7 +50,7 @@ class Explanation:
         return f'{self.type} layer "{self.layer}": {place(self.blob, self.at)} = {number(self.value)}'
 
     def work(self, rows: int) -> list[str]:
-        """The lines between the formula and the result, with at most `rows` rows of each table."""
+        """Return the lines between the formula and the result, with at most `rows` rows of each table."""
         return []
 
     def verdict(self) -> str:
@@ -61,7 +64,7 @@ class Explanation:
         )
 
     def text(self, rows: int = ROWS) -> str:
-        """The whole text, with at most `rows` rows of each table."""
+        """Return the whole text, with at most `rows` rows of each table."""
         notes = [f"note: {note}" for note in self.notes]
         head = [self.heading(), *notes, "", *indented(self.formula.splitlines())]
         return written_out("\n".join([*head, *self.work(rows), "", self.verdict()]))
@@ -74,12 +77,12 @@ class Explanation:
 
 
 def indented(lines: Sequence[str]) -> list[str]:
-    """Indented lines followed by an empty one; [] for no lines."""
+    """Indent the lines and add an empty one; [] for no lines."""
     return [*(f"  {line}" for line in lines), ""] if lines else []
 
 
 def listed(terms: Terms | None, rows: int) -> list[str]:
-    """A table of terms followed by an empty line; [] for no terms."""
+    """Return a table of terms followed by an empty line; [] for no terms."""
     return [*terms.lines(rows), ""] if terms else []
 
 
@@ -152,3 +155,122 @@ class GradientExplanation(Explanation):
             return [*indented(self.steps), "  no element of a top depends on it: 0"]
         what = f"the sum of {count} products" if count != 1 else "the only product"
         return [*indented(self.steps), *listed(self.terms, rows), f"  {what} is {number(self.terms.total())}"]
+
+
+L_co = TypeVar("L_co", bound=Layer, covariant=True)
+
+
+@dataclass(frozen=True)
+class Case(Generic[L_co]):
+    """Copies of a layer's bottoms before it ran and its tops after; dy, dx: the tops' and bottoms' diffs, in backward.
+
+    number: which top is explained, or in backward which bottom, or which learnable blob: then dw is that blob's diff.
+    """
+
+    layer: L_co
+    bottom_names: Sequence[str]
+    top_names: Sequence[str]
+    bottoms: Sequence[Array]
+    tops: Sequence[Array]
+    dy: Sequence[Array] = ()
+    dx: Sequence[Array] = ()
+    number: int = 0
+    notes: tuple[str, ...] = ()
+    dw: Array | None = None
+
+    @property
+    def x(self) -> Array:
+        """The first bottom."""
+        return self.bottoms[0]
+
+    @property
+    def y(self) -> Array:
+        """The first top."""
+        return self.tops[0]
+
+    def named(self, at: Index, backward: bool = False) -> dict[str, Any]:
+        """Return the fields of an explanation that name the element and give the layer's value; of dw where dw is given."""
+        if self.dw is not None:
+            return self._of(f"{self.layer.name}.{self.number}", self.dw, at)
+        arrays, names = (self.dx, self.bottom_names) if backward else (self.tops, self.top_names)
+        return self._of(names[self.number], arrays[self.number], at)
+
+    def _of(self, blob: str, values: Array, at: Index) -> dict[str, Any]:
+        return {
+            "layer": self.layer.name,
+            "type": self.layer.type,
+            "blob": blob,
+            "at": at,
+            "value": float(values[at]),
+            "notes": self.notes,
+        }
+
+    def function(
+        self, at: Index, formula: str, computed: float, tolerance: float = 0.0, *steps: str, terms: Terms | None = None
+    ) -> FunctionExplanation:
+        """Return a FunctionExplanation of top[at]."""
+        return FunctionExplanation(
+            formula=formula, computed=computed, tolerance=tolerance, steps=steps, terms=terms, **self.named(at)
+        )
+
+    def sum(self, at: Index, formula: str, terms: Terms, **more: Any) -> SumExplanation:
+        """Return a SumExplanation of top[at], computed from the terms, `bias` and `divisor`."""
+        bias, divisor = more.get("bias"), more.get("divisor", 1.0)
+        with np.errstate(all="ignore"):
+            # np.float64: a divisor of 0 gives inf or NaN, as in the layer
+            computed = float(np.float64(terms.total() + (bias or 0)) / divisor)
+            tolerance = float(SHARE * np.float64(terms.size() + abs(bias or 0)) / abs(divisor))
+        return SumExplanation(formula=formula, terms=terms, computed=computed, tolerance=tolerance, **more, **self.named(at))
+
+    def gradient(
+        self, at: Index, formula: str, terms: Terms, *, steps: tuple[str, ...] = (), size: float | None = None
+    ) -> GradientExplanation:
+        """Return a GradientExplanation of bottom[at], or where dw is given of dw[at].
+
+        size: the sum of the absolute terms, for products that are differences.
+        """
+        size = terms.size() if size is None else size
+        tolerance = SHARE * size + UNDERFLOW * (size > 0)  # without terms dx must be exactly 0
+        return GradientExplanation(
+            formula=formula,
+            terms=terms,
+            computed=terms.total(),
+            tolerance=tolerance,
+            steps=steps,
+            **self.named(at, backward=True),
+        )
+
+    def error(self, message: str) -> Error:
+        """Return an Error that names the layer."""
+        return Error(f'{self.layer.type} layer "{self.layer.name}": {message}')
+
+
+def dy_terms(case: Case[Layer], index: Array, factor: Array, title: str = "factor", top: int = 0) -> Terms:
+    """Return the gradient terms of the elements index (T, axes) of a top: dy times factor (T,)."""
+    dy, factor = (np.asarray(values, np.float64).reshape(-1) for values in (case.dy[top][tuple(index.T)], factor))
+    # A dy or x of infinity is explained too.
+    with np.errstate(invalid="ignore", over="ignore"):
+        return Terms.of(case.top_names[top], index, {"dy": dy, title: factor}, dy * factor)
+
+
+def dy_term(case: Case[Layer], at: Index, factor: float, title: str = "factor", top: int = 0) -> Terms:
+    """Return the one gradient term of an elementwise layer."""
+    return dy_terms(case, np.array([at], int), np.array([factor]), title, top)
+
+
+def summed(
+    case: Case[Layer], at: Index, flat: Array, factor: Array | None, formula: str, title: str = "x", *steps: str
+) -> GradientExplanation:
+    """Explain the sum over the elements flat (T,) of the first top of dy * factor (T,); without a factor, of dy."""
+    index = indices(flat, case.y.shape)
+    if factor is None:
+        terms = Terms.of(case.top_names[0], index, {}, case.dy[0].reshape(-1)[flat], "dy")
+    else:
+        terms = dy_terms(case, index, factor, title)
+    return case.gradient(at, formula, terms, steps=steps)
+
+
+def channel_of(shape: Index, channel: int) -> Array:
+    """Return the flat indices (T,) of a channel of a blob (N, C, ...)."""
+    flat: Array = by_channel(np.arange(int(np.prod(shape))).reshape(shape))[:, channel].reshape(-1)
+    return flat

@@ -1,4 +1,4 @@
-"""Where a detector's boxes come from: what each NMS saw, kept and dropped, and what its boxes were before.
+"""The way of a detector's boxes: what each NMS saw, kept and dropped, and what its boxes were before.
 
     detection <- roi <- anchor <- cell of the map    py-faster-rcnn's, R-FCN's: NMS in Proposal, and in the detection step
     detection <- prior <- cell of the map            SSD's: NMS in DetectionOutput
@@ -16,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.data.boxes import bbox_transform_inv, rows
+from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough, rows
 from minicaffe.detection.detect import check_detector, pick, read_boxes
 from minicaffe.detection.inputs import image_scale, input_width
 from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.layers.proposal.anchors import by_position, shifted_anchors
+from minicaffe.layers.proposal.nms import nms
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.shape.concat import Concat
 from minicaffe.layers.shape.split import Split
@@ -31,16 +33,75 @@ from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.net import Net
 
 from .boxes import overlaps
-from .case import Case
-from .proposals import candidates
+from .explanation import Case
 from .ssd import image_of, ranked
 
 Ints = NDArray[np.intp]
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """Every anchor (N, 4), its deltas, clipped box and score, in the layer's order: row, column, anchor.
+
+    order: those that NMS sees, best first; kept: those that are rois, in the order of the top.
+    """
+
+    anchors: Array
+    deltas: Array
+    boxes: Array
+    scores: Array
+    large: NDArray[np.bool_]
+    order: NDArray[np.intp]
+    kept: NDArray[np.intp]
+
+    def place(self, i: int) -> int:
+        """Return anchor i's place among those that NMS sees; -1 if it does not."""
+        found = np.flatnonzero(self.order == i)
+        return int(found[0]) if len(found) else -1
+
+    def overlaps(self, i: int, others: NDArray[np.intp]) -> Array:
+        return overlaps(self.boxes[i], self.boxes[others])
+
+    def suppressed(self, i: int, threshold: float) -> NDArray[np.intp]:
+        """Return the anchors that kept anchor i removes: those after it that it overlaps by more, and no kept one before it
+        does."""
+        others = np.setdiff1d(self.order[self.place(i) + 1 :], self.kept, assume_unique=True)
+        others = others[np.argsort(-self.scores[others], kind="stable")]
+        others = others[self.overlaps(i, others) > threshold]
+        for earlier in self.kept[: int(np.flatnonzero(self.kept == i)[0])]:
+            others = others[~(self.overlaps(int(earlier), others) > threshold)]
+        return others
+
+
+def candidates(case: Case[Proposal]) -> Candidates:
+    """Return the candidates of a Proposal, computed from its bottoms by its own functions."""
+    layer, limits = case.layer, case.layer.limits
+    info = case.bottoms[2].reshape(-1)[: 4 if layer.by_param else 3]
+    scores = by_position(case.bottoms[0][:, len(layer.anchors) :], 1)[:, 0]
+    deltas = by_position(case.bottoms[1], 4)
+    if layer.unnormalise:
+        deltas = deltas * np.array(layer.stds, deltas.dtype) + np.array(layer.means, deltas.dtype)
+    height, width = case.bottoms[0].shape[2:]
+    anchors = shifted_anchors(layer.anchors, height, width, layer.stride)
+    boxes = clip_boxes(bbox_transform_inv(anchors, deltas), info[:2])
+    if layer.by_param:
+        large = np.all(boxes[:, 2:] - boxes[:, :2] + 1 >= limits.min_size * info[[-1, 2]], axis=1)
+        scores, able = scores * large, np.arange(len(boxes))
+    else:
+        large = large_enough(boxes, limits.min_size * info[2])
+        able = np.flatnonzero(large)
+    order = able[np.argsort(-scores[able], kind="stable")]
+    order = order[: limits.pre_nms_top_n] if limits.pre_nms_top_n > 0 else order
+    kept = order[nms(np.column_stack([boxes[order], scores[order]]), limits.nms_threshold, max(limits.post_nms_top_n, 0))]
+    return Candidates(anchors, deltas, boxes, scores, large, order, kept)
+
+
 class Rule(NamedTuple):
-    """unit: 1 if a box's ends are pixels in it, so that its width is x2 - x1 + 1; 0 if points. most: how many boxes stay, 0 for
-    all. eta: as of layers.boxes.nms.suppress."""
+    """The rule of an NMS.
+
+    unit: 1 if a box's ends are pixels in it, so that its width is x2 - x1 + 1; 0 if points. most: how many boxes stay, 0 for
+    all. eta: as of layers.ssd.box_codes.nms.
+    """
 
     threshold: float
     unit: int
@@ -67,7 +128,7 @@ class Suppression:
     rule: Rule
 
     def row(self, source: int, group: int = 0) -> int:
-        """The row of a source in a group; -1 if NMS does not see it."""
+        """Return the row of a source in a group; -1 if NMS does not see it."""
         found = np.flatnonzero((self.sources == source) & (self.groups == group))
         return int(found[0]) if len(found) else -1
 
@@ -85,8 +146,11 @@ class Cells:
 
 @dataclass(frozen=True)
 class Origins:
-    """What the boxes of a Suppression were, row by row: anchors or priors (N, 4), the deltas or codes (N, 4) that moved them,
-    and the moved boxes (N, 4), not yet clipped; places (N, 4): map, row, column, number there, -1 if not known."""
+    """The boxes of a Suppression before NMS, row by row.
+
+    anchors or priors (N, 4), the deltas or codes (N, 4) that moved them, and the moved boxes (N, 4), not yet clipped; places
+    (N, 4): map, row, column, number there, -1 if not known.
+    """
 
     anchors: Array
     deltas: Array
@@ -121,7 +185,7 @@ class Lineage:
 
 
 def lineage(net: Net, size: Sequence[int], most: int = 0) -> Lineage:
-    """Of the detections of the net's last pass, whatever their score, on a photo of size (height, width).
+    """Return the way of the detections of the net's last pass, whatever their score, on a photo of size (height, width).
 
     most: detections that are kept, 0 for all. Raises Error as detect does.
     """
@@ -140,7 +204,7 @@ def lineage(net: Net, size: Sequence[int], most: int = 0) -> Lineage:
 
 
 def suppression(groups: Ints, sources: Ints, boxes: Array, scores: Array, kept: Ints, rule: Rule) -> Suppression:
-    """With the suppressors. kept: all that NMS keeps, by row; of these the best rule.most stay."""
+    """Find the suppressors of each box. kept: all that NMS keeps, by row; of these the best rule.most stay."""
     suppressors, shared = np.full(len(boxes), -1, np.intp), np.zeros(len(boxes), boxes.dtype)
     is_kept = np.zeros(len(boxes), bool)
     is_kept[kept] = True
@@ -153,7 +217,8 @@ def suppression(groups: Ints, sources: Ints, boxes: Array, scores: Array, kept: 
 
 
 def _suppressors(boxes: Array, is_kept: NDArray[np.bool_], rule: Rule) -> tuple[Ints, Array]:
-    """Each box's first kept one that overlaps it by more than the threshold as it is when its turn comes, -1 for none."""
+    """Return each box's first kept one that overlaps it by more than the threshold as it is when its turn comes, -1 for
+    none."""
     bounds = [rule.threshold]
     while len(bounds) <= is_kept.sum():
         bounds.append(bounds[-1] * rule.eta if rule.eta < 1 and bounds[-1] > 0.5 else bounds[-1])
@@ -169,7 +234,7 @@ def _suppressors(boxes: Array, is_kept: NDArray[np.bool_], rule: Rule) -> tuple[
 
 
 def _of_rois(scores: Array, boxes: Array, threshold: float, most: int) -> Suppression:
-    """The detection step, from scores (R, C) and boxes (R, C, 4)."""
+    """Return the detection step, from scores (R, C) and boxes (R, C, 4)."""
     found = pick(scores, boxes, nms_threshold=threshold, threshold=0, max_detections=scores.size)
     rois, classes = np.nonzero(scores > 0)
     order = np.lexsort((rois, -scores[rois, classes], classes))
@@ -182,7 +247,7 @@ def _of_rois(scores: Array, boxes: Array, threshold: float, most: int) -> Suppre
 
 
 def _moves(net: Net, classes: int) -> Array | None:
-    """The deltas (R, C, 4) of bbox_pred; None if it does not move the rois."""
+    """Return the deltas (R, C, 4) of bbox_pred; None if it does not move the rois."""
     if "bbox_pred" not in net.blobs or not net.settings.test.bbox_reg:
         return None
     flat = rows(net.blobs["bbox_pred"])
@@ -191,14 +256,14 @@ def _moves(net: Net, classes: int) -> Array | None:
 
 
 def _case(net: Net, i: int) -> Case[Any]:
-    """Layer i after the net's pass."""
+    """Return layer i after the net's pass."""
     node = net.nodes[i]
     bottoms, tops = ([blob.read_data() for blob in blobs] for blobs in (node.bottoms, node.tops))
     return Case(net.layers[i], node.bottom_names, node.top_names, bottoms, tops)
 
 
 def _of_proposals(net: Net) -> tuple[str, Suppression | None, Origins | None]:
-    """The Proposal layer that made the rois, by name, with its NMS; nothing if none did, or its bottoms are gone."""
+    """Return the Proposal layer that made the rois, by name, with its NMS; nothing if none did, or its bottoms are gone."""
     found = [i for i, layer in enumerate(net.layers) if isinstance(layer, Proposal) and "rois" in net.top_names[layer.name]]
     if not found:
         return "", None, None
@@ -221,7 +286,7 @@ def _of_proposals(net: Net) -> tuple[str, Suppression | None, Origins | None]:
 
 
 def _of_ssd(net: Net, layer: DetectionOutput, most: int) -> Lineage:
-    """Of the first image."""
+    """Return the way of the detections of the first image."""
     case: Case[DetectionOutput] = _case(net, net.index_of(layer.name))
     if not len(case.x):
         raise case.error("there are no images")
@@ -242,7 +307,7 @@ def _of_ssd(net: Net, layer: DetectionOutput, most: int) -> Lineage:
 
 
 def _prior_maps(net: Net, blob: str) -> Iterator[Cells]:
-    """The maps of the PriorBox layers whose tops a blob holds, in its order."""
+    """Return the maps of the PriorBox layers whose tops a blob holds, in its order."""
     i = max((i for i, node in enumerate(net.nodes) if blob in node.top_names), default=-1)
     layer: Layer | None = net.layers[i] if i >= 0 else None
     if isinstance(layer, PriorBox):
@@ -257,7 +322,7 @@ def _prior_maps(net: Net, blob: str) -> Iterator[Cells]:
 
 
 def _places(maps: Sequence[Cells], priors: int) -> Ints:
-    """Of every prior (P, 4): map, row, column, number there."""
+    """Return map, row, column and number there of every prior (P, 4)."""
     each = [
         np.stack([np.full(np.prod(shape), k), *np.unravel_index(np.arange(np.prod(shape)), shape)], axis=1)
         for k, shape in enumerate((*cells.shape, cells.boxes) for cells in maps)

@@ -17,11 +17,9 @@ from minicaffe.layers.loss.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
 from minicaffe.layers.proposal.ohem import SmoothL1LossOHEM, SoftmaxWithLossOHEM
 from minicaffe.registry import explains, explains_gradient
 
-from .case import Case, one
-from .explanation import SHARE, Explanation, SumExplanation
+from .explanation import SHARE, Case, Explanation, SumExplanation, dy_term
 from .normalisations import softmax
-from .terms import Index, Terms, indices
-from .text import number, signed
+from .terms import Index, Terms, flat_index, indices, number, signed
 
 
 @explains(SoftmaxWithLoss, SoftmaxWithLossOHEM)
@@ -34,7 +32,7 @@ def softmax_with_loss(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
     losses = losses if weights is None else losses * weights[labels]
     weighted = "" if weights is None else "w "
     if case.number == 2:
-        i = np.unravel_index(int(np.ravel_multi_index(at, case.tops[2].shape)), p.shape)
+        i = np.unravel_index(flat_index(at, case.tops[2].shape), p.shape)
         step = f"label {labels[i]}, p of it {number(p[i])}" if kept[i] else "the label is ignored: 0"
         loss = float(losses[i])
         return case.function(at, f"loss = -{weighted}ln(p of the true class), not divided", loss, SHARE * (1 + abs(loss)), step)
@@ -52,7 +50,7 @@ def softmax_with_loss(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
 
 
 def _true(case: Case[SoftmaxWithLoss]) -> tuple[Array, Array, Array]:
-    """The true class's probability, the labels, and which are not ignored, each (outer, inner)."""
+    """Return the true class's probability, the labels, and a mask of those that are not ignored, each (outer, inner)."""
     layer = case.layer
     x = case.x.reshape(layer.split)
     prob = probabilities((x - x.max(axis=1, keepdims=True)).astype(np.float64))  # the difference rounded as in the layer
@@ -63,7 +61,7 @@ def _true(case: Case[SoftmaxWithLoss]) -> tuple[Array, Array, Array]:
 @explains_gradient(SoftmaxWithLoss, SoftmaxWithLossOHEM)
 def softmax_with_loss_gradient(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
     layer = case.layer
-    outer, c, inner = np.unravel_index(int(np.ravel_multi_index(at, case.x.shape)), layer.split)
+    outer, c, inner = np.unravel_index(flat_index(at, case.x.shape), layer.split)
     line = case.x.reshape(layer.split)[outer, :, inner]
     labels, kept = read_labels(layer, case.bottoms[1], layer.split, layer.ignore)
     p = float(probabilities((line - line.max()).astype(np.float64), 0)[c])
@@ -78,7 +76,7 @@ def softmax_with_loss_gradient(case: Case[SoftmaxWithLoss], at: Index) -> Explan
     )
     size = abs(float(case.dy[0])) * weight * (p + true) / divisor  # p - 1 cancels where p is near 1
     formula = f"dx = dloss * {'w * ' * bool(weighted)}(p - (1 for the true class)) / divisor"
-    return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size)
+    return case.gradient(at, formula, dy_term(case, (), factor), steps=steps, size=size)
 
 
 @explains(SmoothL1Loss)
@@ -99,13 +97,13 @@ def smooth_l1_loss(case: Case[SmoothL1Loss], at: Index) -> Explanation:
 
 
 def _looser(found: SumExplanation, size: float) -> Explanation:
-    """With the rounding of what the terms are differences of (x - target, p near 1), of absolute sum `size`."""
+    """Add the rounding of terms that are differences (x - target, p near 1), of absolute sum `size`, to the tolerance."""
     return replace(found, tolerance=found.tolerance + 1e-7 * float(size) / abs(found.divisor))
 
 
 @explains_gradient(SmoothL1Loss)
 def smooth_l1_loss_gradient(case: Case[SmoothL1Loss], at: Index) -> Explanation:
-    i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
+    i, sign = flat_index(at, case.bottoms[case.number].shape), 1 - 2 * case.number
     x, target, *weights = [float(b.reshape(-1)[i]) for b in case.bottoms]
     w_in, w_out = [*weights, 1.0, 1.0][:2]
     d = w_in * (x - target)
@@ -118,7 +116,7 @@ def smooth_l1_loss_gradient(case: Case[SmoothL1Loss], at: Index) -> Explanation:
     # f'(d) changes by sigma^2 per d, and d is off by the rounding of x - target.
     size = abs(float(case.dy[0]) * w_in * w_out) * (abs(slope) + case.layer.sigma**2 * abs(w_in) * (abs(x) + abs(target)))
     formula = "dx = dloss * w_in * w_out * f'(d) / N = -dtarget"
-    return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size / _images(case))
+    return case.gradient(at, formula, dy_term(case, (), factor), steps=steps, size=size / _images(case))
 
 
 @explains(SmoothL1LossOHEM)
@@ -140,7 +138,7 @@ def smooth_l1_loss_ohem(case: Case[SmoothL1LossOHEM], at: Index) -> Explanation:
 
 @explains_gradient(SmoothL1LossOHEM)
 def smooth_l1_loss_ohem_gradient(case: Case[SmoothL1LossOHEM], at: Index) -> Explanation:
-    i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
+    i, sign = flat_index(at, case.bottoms[case.number].shape), 1 - 2 * case.number
     x, target, *weights = [float(b.reshape(-1)[i]) for b in case.bottoms]
     w, divisor = [*weights, 1.0][0], _rois_divisor(case)
     d = w * (x - target)
@@ -152,11 +150,11 @@ def smooth_l1_loss_ohem_gradient(case: Case[SmoothL1LossOHEM], at: Index) -> Exp
     )
     size = abs(float(case.dy[0]) * w) * (abs(slope) + abs(w) * (abs(x) + abs(target))) / divisor
     formula = "dx = dloss * w * f'(d) / divisor = -dtarget"
-    return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size)
+    return case.gradient(at, formula, dy_term(case, (), factor), steps=steps, size=size)
 
 
 def _rois_shape(x: Array) -> Index:
-    """(R, 8) as (R, 8, 1, 1)."""
+    """Return the shape (R, 8) as (R, 8, 1, 1)."""
     return (*x.shape, 1, 1, 1, 1)[:4]
 
 
@@ -167,7 +165,7 @@ def _rois_divisor(case: Case[SmoothL1LossOHEM]) -> float:
 
 
 def _images(case: Case[Layer]) -> int:
-    """N, the divisor of these losses."""
+    """Return N, the divisor of these losses."""
     return max(1, case.x.shape[0] if case.x.ndim else 1)
 
 
@@ -183,10 +181,10 @@ def euclidean_loss(case: Case[Layer], at: Index) -> Explanation:
 
 @explains_gradient(EuclideanLoss)
 def euclidean_loss_gradient(case: Case[Layer], at: Index) -> Explanation:
-    i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
+    i, sign = flat_index(at, case.bottoms[case.number].shape), 1 - 2 * case.number
     x, target = (float(b.reshape(-1)[i]) for b in case.bottoms)
     factor = sign * (x - target) / _images(case)
     steps = (f"{'-' * case.number}({number(x)} - {number(target)}) / {_images(case)} = {number(factor)}",)
     size = abs(float(case.dy[0])) * (abs(x) + abs(target)) / _images(case)
     formula = "dx = dloss * (x - target) / N = -dtarget"
-    return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size)
+    return case.gradient(at, formula, dy_term(case, (), factor), steps=steps, size=size)

@@ -1,10 +1,11 @@
-"""BatchNorm, BN, ChannelNorm, LRN and Softmax explained."""
+"""Normalisations explained: BatchNorm, BN, LRN, MVN, Normalize, ChannelNorm and Softmax."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.layers.elementwise.channels import by_channel
 from minicaffe.layers.forks.flownet.flownet_layers import ChannelNorm
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
@@ -12,34 +13,49 @@ from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC, statistics
 from minicaffe.layers.norm.bn import BN
 from minicaffe.layers.norm.lrn import LRN
-from minicaffe.registry import explains, explains_gradient
+from minicaffe.layers.norm.mvn import MVN
+from minicaffe.layers.norm.normalize import LEAST, Normalize, lengths
+from minicaffe.registry import explains, explains_gradient, explains_weight
 
-from .case import Case, one, sent
-from .explanation import SHARE, UNDERFLOW, Explanation
-from .terms import Index, Terms, indices
-from .text import number, place, signed
+from .explanation import SHARE, UNDERFLOW, Case, Explanation, channel_of, dy_term, dy_terms, summed
+from .terms import Index, Terms, flat_index, indices, number, place, signed
 
 
-def _statistics(case: Case[BatchNorm], at: Index) -> tuple[float, float, Array, str]:
-    """Mean, variance and all values of the channel of `at`, and the source of mean and variance."""
-    layer = case.layer
-    channel = at[1] if len(at) > 1 else 0
-    values = (case.x[:, channel] if case.x.ndim > 1 else case.x).astype(np.float64).reshape(-1)  # a vector is one channel
-    if layer.use_global_stats:
+def _statistics(case: Case[BatchNorm] | Case[BN], channel: int) -> tuple[float, float, float, str]:
+    """Return mean, variance and std of a channel, and their source."""
+    layer, name = case.layer, f"channel {channel}"
+    if _of_batch(layer):
+        values = _channel(case, channel)
+        mean, var, source = float(values.mean()), float(values.var()), f"of the {values.size} values of {name}"
+        return mean, var, (var + layer.eps) ** 0.5, source + " in this batch" * isinstance(layer, BatchNorm)
+    if isinstance(layer, BatchNorm):
         stored = {name: values.astype(np.float64) for name, values in layer.values().items()}
-        mean, var = statistics(stored)
+        mean, var = (float(values[channel]) for values in statistics(stored))
         bvlc = layer.layout[:3] == BVLC
-        text = f"the stored sums, divided by the factor {number(stored['factor'][0])}" if bvlc else "the stored ones"
-        return float(mean[channel]), float(var[channel]), values, text
-    return float(values.mean()), float(values.var()), values, f"of the {values.size} values of channel {channel} in this batch"
+        source = f"the stored sums, divided by the factor {number(stored['factor'][0])}" if bvlc else "the stored ones"
+    elif len(layer.blobs) == 2:
+        return 0.0, 1.0, 1.0, "none, bn_mode is INFERENCE"
+    else:
+        mean, var = (float(blob.read_data().reshape(-1)[channel]) for blob in layer.blobs[2:])
+        source = f"of the stored statistics of {name}"
+    return mean, var, (var + layer.eps) ** 0.5, source
+
+
+def _of_batch(layer: BatchNorm | BN) -> bool:
+    return layer.of_batch if isinstance(layer, BN) else not layer.use_global_stats
+
+
+def _channel(case: Case[BatchNorm] | Case[BN], channel: int) -> Array:
+    """Return the values of a channel; a vector is one channel."""
+    values: Array = (case.x[:, channel] if case.x.ndim > 1 else case.x).astype(np.float64).reshape(-1)
+    return values
 
 
 @explains(BatchNorm)
 def batch_norm(case: Case[BatchNorm], at: Index) -> Explanation:
-    eps, x = case.layer.eps, float(case.x[at])
-    mean, var, values, source = _statistics(case, at)
-    std = (var + eps) ** 0.5
-    of_mean = abs(mean) if case.layer.use_global_stats else float(np.abs(values).mean())
+    eps, x, channel = case.layer.eps, float(case.x[at]), at[1] if len(at) > 1 else 0
+    mean, var, std, source = _statistics(case, channel)
+    of_mean = abs(mean) if case.layer.use_global_stats else float(np.abs(_channel(case, channel)).mean())
     computed = (x - mean) / std
     steps: tuple[str, ...] = (
         f"mean {number(mean)}, variance {number(var)}: {source}",
@@ -48,7 +64,7 @@ def batch_norm(case: Case[BatchNorm], at: Index) -> Explanation:
     )
     formula, size = "y = (x - mean) / sqrt(variance + eps)", (abs(x) + of_mean) / std
     if (learnt := case.layer.scale_and_bias()) is not None:
-        scale, bias = (float(values[at[1] if len(at) > 1 else 0]) for values in learnt)
+        scale, bias = (float(values[channel]) for values in learnt)
         scaled = scale * computed + bias
         steps = (*steps[:2], steps[2].replace("y =", "x^ =", 1), f"y = {number(scale)} * {signed(computed)} + {signed(bias)}")
         return case.function(
@@ -57,54 +73,9 @@ def batch_norm(case: Case[BatchNorm], at: Index) -> Explanation:
     return case.function(at, formula, computed, SHARE * size, *steps)
 
 
-@explains_gradient(BatchNorm)
-def batch_norm_gradient(case: Case[BatchNorm], at: Index) -> Explanation:
-    mean, var, _, source = _statistics(case, at)
-    std = (var + case.layer.eps) ** 0.5
-    step = f"mean {number(mean)}, std {number(std)}: {source}"
-    learnt, scale, times = case.layer.scale_and_bias(), 1.0, ""
-    if learnt is not None:
-        scale, times = float(learnt[0][at[1] if len(at) > 1 else 0]), "scale * "
-        step = f"{step}; scale {number(scale)}"
-    if case.layer.use_global_stats:
-        return case.gradient(at, f"dx = {times}dy / std", one(case, at, scale / std, f"{times}1 / std"), steps=(step,))
-    return _batch_gradient(case, at, (mean, std), scale / std, f"{times}1 / std", step)
-
-
-def _batch_gradient(
-    case: Case[BatchNorm | BN], at: Index, of_batch: tuple[float, float], factor: float, title: str, step: str
-) -> Explanation:
-    """dx of (x - mean) * factor, where mean and std (of_batch) are the batch's."""
-    # Mean and variance depend on every value of the channel, so every dy of the channel reaches this x.
-    mean, std = of_batch
-    flat = np.arange(case.x.size).reshape(case.x.shape)
-    channel = (flat[:, at[1]] if case.x.ndim > 1 else flat).reshape(-1)
-    normalised = (case.x.reshape(-1)[channel].astype(np.float64) - mean) / std
-    here = channel == np.ravel_multi_index(at, case.x.shape)  # one True
-    n_here, m = float(normalised[here][0]), len(channel)
-    dy = case.dy[0].reshape(-1)[channel].astype(np.float64)
-    terms = sent(case, indices(channel, case.x.shape), dy, (here - 1 / m - normalised * n_here / m) * factor)
-    size = np.abs(dy).mean() + np.abs(dy * normalised).mean() * abs(n_here) + abs(float(dy[here][0]))
-    formula = f"dx = the sum over the {m} values of the channel of dy * ((1 where here) - 1 / {m} - n n_here / {m}) * {title}"
-    steps = (step, f"n = (x - mean) / std, n_here = {number(n_here)} at {place(case.bottom_names[0], at)}")
-    return case.gradient(at, formula, terms, steps=steps, size=float(size) * abs(factor))
-
-
-def _bn_statistics(case: Case[BN], at: Index) -> tuple[float, float, str]:
-    """Mean and std of the channel of `at`, and their source."""
-    layer, channel = case.layer, at[1]
-    if layer.of_batch:
-        values = case.x[:, channel].astype(np.float64)
-        return float(values.mean()), (values.var() + layer.eps) ** 0.5, f"of the {values.size} values of channel {channel}"
-    if len(layer.blobs) == 2:
-        return 0.0, 1.0, "none, bn_mode is INFERENCE"
-    mean, var = (float(blob.read_data().reshape(-1)[channel]) for blob in layer.blobs[2:])
-    return mean, (var + layer.eps) ** 0.5, f"of the stored statistics of channel {channel}"
-
-
 @explains(BN)
 def bn(case: Case[BN], at: Index) -> Explanation:
-    mean, std, source = _bn_statistics(case, at)
+    mean, _, std, source = _statistics(case, at[1])
     if case.number:
         value = mean if case.number == 1 else std**2 - case.layer.eps
         size = float(np.square(case.x[:, at[1]], dtype=np.float64).mean()) ** (0.5 if case.number == 1 else 1)
@@ -120,30 +91,50 @@ def bn(case: Case[BN], at: Index) -> Explanation:
     return case.function(at, "y = slope * (x - mean) / sqrt(variance + eps) + bias", computed, tolerance, *steps)
 
 
-@explains_gradient(BN)
-def bn_gradient(case: Case[BN], at: Index) -> Explanation:
-    mean, std, source = _bn_statistics(case, at)
-    factor = float(case.layer.blobs[0].read_data().reshape(-1)[at[1]]) / std
-    step = f"mean {number(mean)}, std {number(std)}: {source}"
-    if not case.layer.of_batch:
-        return case.gradient(at, "dx = dy * slope / std", one(case, at, factor, "slope / std"), steps=(step,))
-    return _batch_gradient(case, at, (mean, std), factor, "slope / std", step)
+@explains_gradient(BatchNorm, BN)
+def batch_norm_gradient(case: Case[BatchNorm] | Case[BN], at: Index) -> Explanation:
+    layer, channel = case.layer, at[1] if len(at) > 1 else 0
+    mean, _, std, source = _statistics(case, channel)
+    step, scale, title = f"mean {number(mean)}, std {number(std)}: {source}", 1.0, "1 / std"
+    formula = "dx = dy / std"
+    if isinstance(layer, BN):
+        scale, title, formula = float(layer.blobs[0].read_data().reshape(-1)[channel]), "slope / std", "dx = dy * slope / std"
+    elif (learnt := layer.scale_and_bias()) is not None:
+        scale, title, formula = float(learnt[0][channel]), "scale * 1 / std", "dx = scale * dy / std"
+        step = f"{step}; scale {number(scale)}"
+    if not _of_batch(layer):
+        return case.gradient(at, formula, dy_term(case, at, scale / std, title), steps=(step,))
+    # Mean and variance depend on every value of the channel, so every dy of the channel reaches this x.
+    flat = np.arange(case.x.size).reshape(case.x.shape)
+    own = (flat[:, channel] if case.x.ndim > 1 else flat).reshape(-1)
+    normalised, here, m = (_channel(case, channel) - mean) / std, own == flat_index(at, case.x.shape), len(own)
+    n_here = float(normalised[here][0])
+    terms = dy_terms(case, indices(own, case.x.shape), (here - 1 / m - normalised * n_here / m) * (scale / std))
+    dy = terms.columns["dy"]
+    size = np.abs(dy).mean() + np.abs(dy * normalised).mean() * abs(n_here) + abs(float(dy[here][0]))
+    formula = f"dx = the sum over the {m} values of the channel of dy * ((1 where here) - 1 / {m} - n n_here / {m}) * {title}"
+    steps = (step, f"n = (x - mean) / std, n_here = {number(n_here)} at {place(case.bottom_names[0], at)}")
+    return case.gradient(at, formula, terms, steps=steps, size=float(size) * abs(scale / std))
 
 
-def normalised_channel(case: Case[BatchNorm | BN], flat: Array, channel: int) -> tuple[Array, str]:
-    """(x - mean) / std of the elements flat (T,) of a channel, in float64, and its step."""
-    at = (0, channel)
-    if isinstance(case.layer, BN):
-        mean, std, source = _bn_statistics(case, at)  # type: ignore[arg-type]
-    else:
-        mean, var, _, source = _statistics(case, at)  # type: ignore[arg-type]
-        std = (var + case.layer.eps) ** 0.5
-    values = (case.x.reshape(-1)[flat].astype(np.float64) - mean) / std
-    return values, f"mean {number(mean)}, std {number(std)}: {source}"
+@explains_weight(BatchNorm, BN)
+def of_normalisation(case: Case[BatchNorm] | Case[BN], at: Index) -> Explanation:
+    layer = case.layer
+    name = layer.weight_names[case.number]
+    if name not in ("scale", "slope", "bias", "shift"):
+        raise case.error(f"blob {case.number} ({name}) is a statistic, which has no gradient")
+    channel = flat_index(at, layer.blobs[case.number].shape)
+    flat = channel_of(case.x.shape, channel)
+    if name in ("bias", "shift"):
+        return summed(case, at, flat, None, f"d{name} = the sum of dy over the channel")
+    mean, _, std, source = _statistics(case, channel)
+    values, step = (_channel(case, channel) - mean) / std, f"mean {number(mean)}, std {number(std)}: {source}"
+    formula = f"d{name} = the sum over the channel of dy * (x - mean) / sqrt(variance + eps)"
+    return summed(case, at, flat, values, formula, "(x - mean) / std", step)
 
 
 def _neighbours(layer: LRN, shape: Index, at: Index) -> Array:
-    """The index (K, 4) of every element in the sum around `at`."""
+    """Return the index (K, 4) of every element in the sum around `at`."""
     half = layer.size // 2
     spans = [range(at[0], at[0] + 1)]
     for axis in (1, 2, 3):
@@ -154,7 +145,7 @@ def _neighbours(layer: LRN, shape: Index, at: Index) -> Array:
 
 
 def _lrn_scale(layer: LRN, x: Array, at: Index) -> float:
-    """k + alpha * the sum of x^2 around `at`; layer.alpha includes the division by the number of neighbours."""
+    """Return k + alpha * the sum of x^2 around `at`; layer.alpha includes the division by the number of neighbours."""
     around = x[tuple(_neighbours(layer, x.shape, at).T)].astype(np.float64)
     return float(layer.k + layer.alpha * np.square(around).sum())
 
@@ -189,7 +180,7 @@ def lrn_gradient(case: Case[LRN], at: Index) -> Explanation:
         around = 2 * layer.alpha * layer.beta * here * float(case.x[j]) * scale ** (-layer.beta - 1)
         factor[i] = direct - around
         size += abs(float(case.dy[0][j])) * (direct + abs(around))
-    terms = sent(case, index, case.dy[0][tuple(index.T)], factor, "dy_j/dx")
+    terms = dy_terms(case, index, factor, "dy_j/dx")
     formula = (
         "dx = the sum over the neighbours j of dy_j * dy_j/dx\n"
         "dy_j/dx = (scale^-beta where j is here) - 2 alpha beta x x_j scale_j^(-beta - 1)"
@@ -198,21 +189,21 @@ def lrn_gradient(case: Case[LRN], at: Index) -> Explanation:
 
 
 def _along(shape: Index, at: Index, axis: int) -> Array:
-    """The index (length, axes) of every element of the line through `at` along an axis."""
+    """Return the index (length, axes) of every element of the line through `at` along an axis."""
     index = np.tile(np.array(at), (shape[axis], 1))
     index[:, axis] = np.arange(len(index))
     return index
 
 
 def _softmax_line(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> tuple[int, Array]:
-    """The axis of a softmax, and the line through `at` along it."""
+    """Return the axis of a softmax, and the line through `at` along it."""
     axis = case.layer.param.softmax_param.axis % case.x.ndim
     return axis, _along(case.x.shape, at, axis)
 
 
 @explains(Softmax)
 def softmax(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> Explanation:
-    """Of the first bottom; SoftmaxWithLoss's second top too."""
+    """Explain the first bottom's softmax, which is SoftmaxWithLoss's second top too."""
     axis, index = _softmax_line(case, at)
     x = case.x[tuple(index.T)]
     shifted = (x - x.max()).astype(np.float64)  # rounded as in the layer
@@ -235,7 +226,7 @@ def softmax_gradient(case: Case[Softmax], at: Index) -> Explanation:
     dy = case.dy[0][tuple(index.T)].astype(np.float64)
     k = at[axis]
     # The softmax's Jacobian is symmetric: dy_j/dx_k = y_k ((j == k) - y_j).
-    terms = sent(case, index, dy, y[k] * ((np.arange(len(y)) == k) - y), "dy_k/dx")
+    terms = dy_terms(case, index, y[k] * ((np.arange(len(y)) == k) - y), "dy_k/dx")
     size = float(y[k] * (abs(dy[k]) + np.abs(dy * y).sum()))
     steps = (f"y, the probability here, is {number(y[k])}",)
     return case.gradient(at, "dx = the sum over k of dy_k * y * ((1 where k is here) - y_k)", terms, size=size, steps=steps)
@@ -256,4 +247,134 @@ def channel_norm_gradient(case: Case[ChannelNorm], at: Index) -> Explanation:
     there = at[0], 0, *at[2:]
     y = float(case.y[there])
     factor = float(case.x[at]) / y if y else 0.0
-    return case.gradient(at, "dx = dy * x / y", one(case, there, factor, "x / y"))
+    return case.gradient(at, "dx = dy * x / y", dy_term(case, there, factor, "x / y"))
+
+
+def _group(case: Case[MVN], flat: int) -> Array:
+    """Return the flat indices of the numbers that are normalised together with number flat."""
+    shape, axes = case.y.shape, case.layer.axes
+    at = np.unravel_index(flat, shape)
+    own: Array = np.arange(case.y.size).reshape(shape)[at[: axes[0]]].reshape(-1)
+    return own
+
+
+def _moments(case: Case[MVN], own: Array) -> tuple[Array, float, float, str]:
+    """Return x (T,) of the group in float64, its mean, its divisor, and the step."""
+    x, param = case.x.reshape(-1)[own].astype(np.float64), case.layer.param.mvn_param
+    mean, scale = float(x.mean()), 1.0
+    what = "image" if param.across_channels else "map"
+    text = f"the mean of the {len(x)} numbers of the {what} is {number(mean)}"
+    if param.normalize_variance:
+        variance = float(x.var())
+        scale = variance**0.5 + param.eps
+        text += f", their variance {number(variance)}; sqrt({number(variance)}) + {number(param.eps)} = {number(scale)}"
+    return x, mean, scale, text
+
+
+@explains(MVN)
+def mvn(case: Case[MVN], at: Index) -> Explanation:
+    flat = flat_index(at, case.y.shape)
+    own = _group(case, flat)
+    values, mean, scale, text = _moments(case, own)
+    x, divides = float(case.x.reshape(-1)[flat]), case.layer.param.mvn_param.normalize_variance
+    computed = (x - mean) / scale
+    divided = f" / {number(scale)}" if divides else ""
+    steps = (text, f"y = ({number(x)} - {signed(mean)}){divided} = {number(computed)}")
+    formula = "y = (x - mean) / (sqrt(variance) + eps)" if divides else "y = x - mean"
+    size = abs(x) + np.abs(values).mean()  # the absolute terms, the mean's among them
+    return case.function(at, formula, computed, SHARE * float(size) / scale, *steps)
+
+
+@explains_gradient(MVN)
+def mvn_gradient(case: Case[MVN], at: Index) -> Explanation:
+    flat = flat_index(at, case.x.shape)
+    own = _group(case, flat)
+    x, mean, scale, text = _moments(case, own)
+    divides, here, m = case.layer.param.mvn_param.normalize_variance, own == flat, len(own)
+    y = (x - mean) / scale if divides else np.zeros(m)
+    y_here = float(y[here][0])
+    dy = case.dy[0].reshape(-1)[own].astype(np.float64)
+    terms = dy_terms(case, indices(own, case.y.shape), (here - 1 / m - y * y_here / m) / scale)
+    along = f" - y y_here / {m}) / {number(scale)}" if divides else ")"
+    formula = f"dx = the sum over the {m} numbers of dy * ((1 where here) - 1 / {m}{along}"
+    steps = (text, f"y_here = {number(y_here)}") if divides else (text,)
+    size = abs(float(dy[here][0])) + np.abs(dy).mean() + np.abs(dy * y).mean() * abs(y_here)
+    # y is off by the rounding of x - mean
+    size += (np.abs(dy).mean() * abs(y_here) + np.abs(dy * y).mean()) * (np.abs(x).max() + abs(mean)) / scale * divides
+    return case.gradient(at, formula, terms, steps=steps, size=float(size) / scale)
+
+
+def _length(case: Case[Normalize], flat: int) -> tuple[Array, float, Terms, str]:
+    """Return the flat indices of the numbers that count in the length n of number flat, n, the terms of n, and its step."""
+    layer, every = case.layer, by_channel(np.arange(case.x.size).reshape(case.x.shape))
+    n, _, position = np.unravel_index(flat, every.shape)
+    whole = not layer.by_type and layer.param.norm_param.across_spatial
+    own = every[n].reshape(-1) if whole else every[n, :, position]
+    x = case.x.reshape(-1)[own].astype(np.float64)
+    by_size = layer.by_type and layer.param.normalize_param.normalize_type == "L1"
+    eps = LEAST if layer.by_type else float(layer.param.norm_param.eps)
+    product, title = (np.abs(x), "|x|") if by_size else (np.square(x), "x^2")
+    terms = Terms.of(case.bottom_names[0], indices(own, case.x.shape), {"x": x}, product, title)
+    total = terms.total() + eps
+    length = total if by_size else total**0.5
+    root = "" if by_size else f", its root {number(length)}"
+    return own, length, terms, f"n: the sum of {title} and eps {number(eps)} is {number(total)}{root}"
+
+
+def _scales(case: Case[Normalize], flat: Array) -> Array:
+    """Return the scale (T,) of the numbers flat (T,)."""
+    if not case.layer.blobs:
+        return np.ones(len(flat))
+    _, channel, _ = np.unravel_index(flat, by_channel(case.x).shape)
+    scale = case.layer.blobs[0].read_data().reshape(-1).astype(np.float64)
+    found: Array = scale[channel if scale.size > 1 else np.zeros(len(flat), int)]
+    return found
+
+
+@explains(Normalize)
+def normalize(case: Case[Normalize], at: Index) -> Explanation:
+    if case.number:  # n (N, 1, ...)
+        shape = by_channel(case.x).shape
+        image, position = np.unravel_index(flat_index(at, case.tops[1].shape), (shape[0], shape[2]))
+        flat = flat_index((image, 0, position), shape)
+        _, length, terms, step = _length(case, flat)
+        return case.function(at, "n, by which x is divided", length, SHARE * length, step, terms=terms)
+    flat = flat_index(at, case.y.shape)
+    _, length, terms, step = _length(case, flat)
+    x, scale = float(case.x.reshape(-1)[flat]), float(_scales(case, np.array([flat]))[0])
+    computed, scaled = scale * x / length, bool(case.layer.blobs)
+    times = f"{number(scale)} * " * scaled
+    steps = (step, f"y = {times}{signed(x) if scaled else number(x)} / {number(length)} = {number(computed)}")
+    formula = f"y = {'scale * ' * scaled}x / n, n = the length of the numbers that x is normalised with"
+    return case.function(at, formula, computed, SHARE * abs(computed), *steps, terms=terms)
+
+
+@explains_gradient(Normalize)
+def normalize_gradient(case: Case[Normalize], at: Index) -> Explanation:
+    flat = flat_index(at, case.x.shape)
+    own, length, _, step = _length(case, flat)
+    layer, x, here = case.layer, case.x.reshape(-1)[own].astype(np.float64), own == flat
+    x_here, scales = float(x[here][0]), _scales(case, own)
+    by_size = layer.by_type and layer.param.normalize_param.normalize_type == "L1"
+    slope = float(np.sign(x_here)) if by_size else x_here / length  # dn / dx here
+    dy = case.dy[0].reshape(-1)[own].astype(np.float64)
+    terms = dy_terms(case, indices(own, case.y.shape), scales * (here / length - x * slope / length**2), "dy/dx")
+    size = float(np.abs(dy * scales) @ (here / length + np.abs(x * slope) / length**2))
+    if layer.by_type and layer.param.normalize_param.bp_norm and len(case.tops) > 1:
+        place_of = np.unravel_index(flat, by_channel(case.x).shape)
+        index = flat_index((place_of[0], place_of[2]), (len(case.x), by_channel(case.x).shape[2]))
+        of_n = dy_terms(case, indices(np.array([index]), case.tops[1].shape), np.array([slope]), "dy/dx", 1)
+        terms = Terms.joined([terms, of_n])
+        size += of_n.size()
+    steps = (step, f"dn/dx at {place(case.bottom_names[0], at)} is {number(slope)}")
+    times = "scale * " * bool(layer.blobs)
+    formula = f"dx = the sum over the numbers of n of dy * {times}((1 where here) / n - x dn/dx / n^2)"
+    return case.gradient(at, formula, terms, steps=steps, size=size)
+
+
+@explains_weight(Normalize)
+def of_normalize(case: Case[Normalize], at: Index) -> Explanation:
+    x, param = by_channel(case.x).astype(np.float64), case.layer.param.norm_param
+    flat = channel_of(case.x.shape, at[0]) if at else np.arange(case.x.size)
+    unit = (x / lengths(x, param.eps, param.across_spatial)).reshape(-1)
+    return summed(case, at, flat, unit[flat], "dscale = the sum of dy * x / n over all x that it multiplies", "x / n")

@@ -1,4 +1,4 @@
-"""Which element to explain: indices checked against the blobs, with errors that give the range."""
+"""The element to explain: indices checked against the blobs, with errors that give the range."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 
-from .case import Case
+from .explanation import Case
 from .terms import Index
 
 ROWS: dict[type[Layer], tuple[str, int]] = {
@@ -47,14 +47,14 @@ class Asked:
     prefix: str = ""
 
     def of_anchor(self, case: Case[Proposal]) -> Index:
-        """Row, column and number of the anchor. Raises Error."""
+        """Return row, column and number of the anchor. Raises Error."""
         if any(value is not None for name, value in vars(self).items() if name not in ("anchor", "prefix")):
             raise case.error(f"give {self.prefix}anchor alone")
         shape = (*case.bottoms[0].shape[2:], len(case.layer.anchors))
         return _checked(case, f"{self.prefix}anchor", self.anchor or (), "the anchors (row, column, number)", shape)
 
     def element(self, case: Case[Layer], backward: bool) -> Index:
-        """The index into the top (in backward: the bottom) that is explained. Raises Error."""
+        """Return the index into the top (in backward: the bottom) that is explained. Raises Error."""
         number = case.number
         blob, array = (
             (case.bottom_names[number], case.bottoms[number]) if backward else (case.top_names[number], case.tops[number])
@@ -76,7 +76,7 @@ class Asked:
         raise case.error(f"give {row}{self.prefix}at, an index into {blob} of shape {_text(array.shape)}: {ends}")
 
     def _of_row(self, case: Case[Layer], name: str, blob: str, shape: Index) -> Index:
-        """The first number of a row of boxes."""
+        """Return the first number of a row of boxes."""
         axis, value = _row(case.layer)[1], getattr(self, name)
         if not shape[axis]:
             raise case.error(f"{blob} of shape {_text(shape)} is empty: nothing to explain")
@@ -85,7 +85,7 @@ class Asked:
         return tuple(value if i == axis else 0 for i in range(len(shape)))
 
     def of_weight(self, case: Case[Layer], shape: Index) -> Index:
-        """The index into a learnable blob of this shape. Raises Error."""
+        """Return the index into a learnable blob of this shape. Raises Error."""
         blob = f"{case.layer.name}.{case.number}"
         for name, value in vars(self).items():
             if value is not None and name not in ("at", "prefix"):
@@ -96,7 +96,7 @@ class Asked:
         return _checked(case, f"{self.prefix}at", self.at or (), blob, shape)
 
     def _check_names(self, case: Case[Layer], backward: bool) -> None:
-        """Only what applies to the layer and the direction can be given."""
+        """Check that only names that apply to the layer and the direction are given. Raises Error."""
         p, is_roi_layer = self.prefix, isinstance(case.layer, RoiLayer)
         wanted = ["channel", "cell"] if backward else ["roi", "channel", "bin"]
         known = {"at", "item", *wanted} if backward else {"at", *wanted}
@@ -115,7 +115,7 @@ class Asked:
             raise case.error(f"give {p}at or {others}, not both")
 
     def _of_bin(self, case: Case[Layer], blob: str, shape: Index, backward: bool) -> Index:
-        """roi, channel and bin, or item, channel and cell."""
+        """Return the index that roi, channel and bin, or item, channel and cell, name."""
         p = self.prefix
         first_name, last_name = ("item", "cell") if backward else ("roi", "bin")
         # item: usually one image, so 0 by default
@@ -141,7 +141,7 @@ def _row(layer: Layer) -> tuple[str, int]:
 
 
 def weight_number(layer: Layer, weight: int | str, prefix: str = "") -> int:
-    """Which learnable blob: 1, "1", "bias" or "conv1.1" of a layer conv1. Raises Error."""
+    """Return the number of a learnable blob given as 1, "1", "bias" or "conv1.1" of a layer conv1. Raises Error."""
     own = str(weight).removeprefix(f"{layer.name}.")
     names = list(layer.weight_names or ())[: len(layer.blobs)]
     if own in names:
@@ -156,7 +156,7 @@ def weight_number(layer: Layer, weight: int | str, prefix: str = "") -> int:
 
 
 def _checked(case: Case[Layer], what: str, index: Sequence[int], blob: str, shape: Index) -> Index:
-    """index, if `shape` has such an element. Raises Error."""
+    """Return index, if `shape` has such an element. Raises Error."""
     text = ",".join(map(str, index))
     if len(index) != len(shape):
         raise case.error(f"{what} {text} has {len(index)} numbers, but {len(shape)} are needed for {blob} ({_text(shape)})")

@@ -1,7 +1,11 @@
-"""Proposal explained: which anchor a roi was, how its deltas moved it, its place by score, and what NMS made of it."""
+"""The boxes that NMS keeps, explained: a roi of Proposal, and a detection of a Faster R-CNN or R-FCN.
+
+Each tells the anchor or the roi that it was, the deltas that moved it, its scores, and what NMS made of it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,76 +13,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Array
-from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
-from minicaffe.layers.proposal.anchors import by_position, shifted_anchors
-from minicaffe.layers.proposal.nms import nms
+from minicaffe.detection.detect import check_detector
+from minicaffe.detection.ssd import ssd_layer
+from minicaffe.errors import Error
 from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.net import Net
 from minicaffe.registry import explains
 
-from .boxes import Move, RowExplanation, corners, overlap_text, overlaps, row_of
-from .case import Case
-from .terms import Index
-from .text import number, table
+from .boxes import CORNERS, Move, RowExplanation, corners, overlap_text, overlaps, row_of
+from .explanation import Case
+from .lineage import Candidates, Lineage, Suppression, candidates, lineage
+from .places import Asked
+from .terms import Index, number, table
 
 FORMULA = """anchors moved by their deltas -> clipped to the image -> those that are large enough -> the best by score
 -> NMS: each is kept unless a kept one with a better score overlaps it too much -> the best of the kept"""
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Every anchor (N, 4), its deltas, clipped box and score, in the layer's order: row, column, anchor.
-
-    order: those that NMS sees, best first; kept: those that are rois, in the order of the top.
-    """
-
-    anchors: Array
-    deltas: Array
-    boxes: Array
-    scores: Array
-    large: NDArray[np.bool_]
-    order: NDArray[np.intp]
-    kept: NDArray[np.intp]
-
-    def place(self, i: int) -> int:
-        """Anchor i's place among those that NMS sees; -1 if it does not."""
-        found = np.flatnonzero(self.order == i)
-        return int(found[0]) if len(found) else -1
-
-    def overlaps(self, i: int, others: NDArray[np.intp]) -> Array:
-        return overlaps(self.boxes[i], self.boxes[others])
-
-    def suppressed(self, i: int, threshold: float) -> NDArray[np.intp]:
-        """The anchors that kept anchor i removes: those after it that it overlaps by more, and no kept one before it does."""
-        others = np.setdiff1d(self.order[self.place(i) + 1 :], self.kept, assume_unique=True)
-        others = others[np.argsort(-self.scores[others], kind="stable")]
-        others = others[self.overlaps(i, others) > threshold]
-        for earlier in self.kept[: int(np.flatnonzero(self.kept == i)[0])]:
-            others = others[~(self.overlaps(int(earlier), others) > threshold)]
-        return others
-
-
-def candidates(case: Case[Proposal]) -> Candidates:
-    """What the layer made of its bottoms, by its own functions."""
-    layer, limits = case.layer, case.layer.limits
-    info = case.bottoms[2].reshape(-1)[: 4 if layer.by_param else 3]
-    scores = by_position(case.bottoms[0][:, len(layer.anchors) :], 1)[:, 0]
-    deltas = by_position(case.bottoms[1], 4)
-    if layer.unnormalise:
-        deltas = deltas * np.array(layer.stds, deltas.dtype) + np.array(layer.means, deltas.dtype)
-    height, width = case.bottoms[0].shape[2:]
-    anchors = shifted_anchors(layer.anchors, height, width, layer.stride)
-    boxes = clip_boxes(bbox_transform_inv(anchors, deltas), info[:2])
-    if layer.by_param:
-        large = np.all(boxes[:, 2:] - boxes[:, :2] + 1 >= limits.min_size * info[[-1, 2]], axis=1)
-        scores, able = scores * large, np.arange(len(boxes))
-    else:
-        large = large_enough(boxes, limits.min_size * info[2])
-        able = np.flatnonzero(large)
-    order = able[np.argsort(-scores[able], kind="stable")]
-    order = order[: limits.pre_nms_top_n] if limits.pre_nms_top_n > 0 else order
-    kept = order[nms(np.column_stack([boxes[order], scores[order]]), limits.nms_threshold, max(limits.post_nms_top_n, 0))]
-    return Candidates(anchors, deltas, boxes, scores, large, order, kept)
 
 
 @explains(Proposal)
@@ -87,7 +36,7 @@ def proposal(case: Case[Proposal], at: Index) -> RowExplanation:
     if at[0] >= len(found.kept):
         raise case.error(f"roi {at[0]} of the layer is none of the {len(found.kept)} boxes that NMS keeps here")
     i = int(found.kept[at[0]])
-    move, fate = _move(case, found, i), _fate(case, found, at[0])
+    move, fate = _move(case, found, i), _nms_of_anchors(case, found, at[0])
     more: dict[str, Any] = {"formula": FORMULA}
     more["sections"] = (_anchor_lines(case, i), move.lines(), _score_lines(case, found, i), *fate)
     if case.number:
@@ -97,7 +46,7 @@ def proposal(case: Case[Proposal], at: Index) -> RowExplanation:
 
 
 def _where(case: Case[Proposal], i: int) -> tuple[int, int, int]:
-    """Anchor i's row and column of the map, and its number there."""
+    """Return anchor i's row and column of the map, and its number there."""
     _, _, height, width = case.bottoms[0].shape
     row, column, anchor = (int(v) for v in np.unravel_index(i, (height, width, len(case.layer.anchors))))
     return row, column, anchor
@@ -145,8 +94,8 @@ def _score_lines(case: Case[Proposal], found: Candidates, i: int) -> list[str]:
     ]
 
 
-def _fate(case: Case[Proposal], found: Candidates, roi: int) -> list[Any]:
-    """NMS's part: what came before the roi, and what it suppresses."""
+def _nms_of_anchors(case: Case[Proposal], found: Candidates, roi: int) -> list[Any]:
+    """Return NMS's part: the boxes kept before this roi, and those that it suppresses."""
     threshold, i = case.layer.limits.nms_threshold, int(found.kept[roi])
     earlier = found.kept[:roi]
     lines = [f"NMS with the threshold {number(threshold)}: {roi} kept boxes have a better score"]
@@ -182,7 +131,7 @@ def _suppressed_lines(case: Case[Proposal], found: Candidates, i: int, removed: 
 
 
 def explain_candidate(case: Case[Proposal], row: int, column: int, anchor: int) -> RowExplanation:
-    """What became of one anchor: the number of its roi in the layer's top, -1 if it is none."""
+    """Explain the fate of one anchor: the number of its roi in the layer's top, -1 if it is none."""
     found = candidates(case)
     i = (row * case.bottoms[0].shape[3] + column) * len(case.layer.anchors) + anchor
     move = _move(case, found, i)
@@ -190,7 +139,7 @@ def explain_candidate(case: Case[Proposal], row: int, column: int, anchor: int) 
     kept = np.flatnonzero(found.kept == i)
     roi = int(kept[0]) if len(kept) else -1
     of_layer = roi if roi in same else int(same[0]) if len(same) and roi >= 0 else -1
-    fate = _fate(case, found, roi) if roi >= 0 else [_why_not(case, found, i)]
+    fate = _nms_of_anchors(case, found, roi) if roi >= 0 else [_why_not(case, found, i)]
     sections = (_anchor_lines(case, i), move.lines(), _score_lines(case, found, i), *fate)
     own: dict[str, Any] = {
         "where": (row, column, anchor),
@@ -205,7 +154,7 @@ def explain_candidate(case: Case[Proposal], row: int, column: int, anchor: int) 
 
 
 def _why_not(case: Case[Proposal], found: Candidates, i: int) -> list[str]:
-    """Why an anchor is no roi."""
+    """Say why an anchor is no roi."""
     limits, place = case.layer.limits, found.place(i)
     if place < 0:
         return ["so it is no roi: " + ("its score is too low" if found.large[i] else "its box is too small")]
@@ -220,3 +169,196 @@ def _why_not(case: Case[Proposal], found: Candidates, i: int) -> list[str]:
         f"roi {roi}, {corners(found.boxes[better[roi]])}, with the score {number(found.scores[better[roi]])} suppresses it:",
         f"their overlap {text} is more than the threshold {number(limits.nms_threshold)}",
     ]
+
+
+STEP = "detection"
+"""What the step after the net is asked for by, as a layer by its name."""
+
+DETECTION_FORMULA = """the roi / the image's scale -> moved by the class's deltas -> clipped to the photo
+-> NMS of each class: a box is kept unless a kept one with a better score overlaps it too much -> the best of all classes"""
+
+
+class DetectionExplanation(RowExplanation):
+    """A box of the detection step, which is no layer: a detection, or a roi as its best class."""
+
+    def heading(self) -> str:
+        return ", ".join([f"{self.blob} {self.at[0]}", *(f"{name} {number(v)}" for name, v in zip(self.names, self.row))])
+
+
+@dataclass(frozen=True)
+class _Found:
+    net: Net
+    size: tuple[int, int]
+    way: Lineage
+    notes: tuple[str, ...]
+
+    @property
+    def last(self) -> Suppression:
+        assert self.way.last is not None
+        return self.way.last
+
+    def name(self, row: int) -> str:
+        """Name a kept box as a detection."""
+        (k,) = np.flatnonzero(self.last.kept == row)
+        return f"detection {k}"
+
+
+def explain_detection(
+    net: Net, forward: Callable[[], None], asked: Asked, size: Sequence[int] | None, notes: Sequence[str]
+) -> RowExplanation:
+    """Explain a detection after forward(), the net's pass; asked, size, notes: as of explain.
+
+    Raises Error for another net, and for no such box.
+    """
+    prefix, index, roi = asked.prefix, asked.index, asked.roi
+    given = {name for name, value in vars(asked).items() if value is not None} - {"prefix"}
+    if given not in ({"index"}, {"roi"}):
+        raise Error(f"{STEP}: give {prefix}index, a detection (the best is 0), or {prefix}roi, alone")
+    if ssd := ssd_layer(net):
+        raise Error(f'{net.file}: the detections of an SSD are its layer "{ssd.name}": name it, with {prefix}index')
+    check_detector(net)
+    shape = _photo(net) if size is None else (int(size[0]), int(size[1]))
+    forward()
+    found = _Found(net, shape, lineage(net, shape), tuple(notes))
+    last = found.last
+    named, value, count = ("detection", index, len(last.kept)) if roi is None else ("roi", roi, len(net.blobs["rois"].data))
+    assert value is not None
+    if not 0 <= value < count:
+        ends = f"{named}s 0 to {count - 1}" if count else f"no {named}s"
+        raise Error(f"{STEP}: {prefix}{'index' if roi is None else 'roi'} {value} is out of range: the net finds {ends}")
+    own = last.kept[[value]] if roi is None else np.flatnonzero(last.sources == roi)
+    if not len(own):
+        raise Error(f"{STEP}: roi {value} has no score for any class but the background")
+    return _explained(found, int(own[np.argmax(last.scores[own])]), named, value)
+
+
+def _photo(net: Net) -> tuple[int, int]:
+    """Return height and width of the photo, from im_info."""
+    if "im_info" not in net.inputs:
+        raise Error(f"{net.file}: {STEP} needs a net with the input im_info: height, width, scale")
+    height, width, scale = (float(v) for v in net.blobs["im_info"].read_data().reshape(-1)[:3])
+    if not (scale > 0 and min(height, width) > 0):
+        raise Error(f"{net.file}: im_info must be a positive height, width and scale")
+    return round(height / scale), round(width / scale)
+
+
+def _explained(found: _Found, i: int, blob: str, number_of: int) -> DetectionExplanation:
+    """Explain row i of the NMS; blob, number_of: how it was asked for."""
+    last, way = found.last, found.way
+    roi, label = int(last.sources[i]), int(last.groups[i])
+    move, box = _roi_move(found, roi, label), _scaled(found, roi)
+    limits = np.array([found.size[1], found.size[0]] * 2) - 1.0
+    ends = tuple(map(float, np.clip(box, 0, limits))) if move is None else move.clipped()
+    lines = [f"no bbox_pred moves it: {corners(box)}"] if move is None else move.lines("the roi / scale")
+    assert way.scores is not None
+    at: Index = (number_of,)
+    return DetectionExplanation(
+        layer=STEP,
+        type=STEP,
+        notes=found.notes,
+        blob=blob,
+        at=at,
+        where=at,
+        formula=DETECTION_FORMULA,
+        names=("class", "score", *CORNERS),
+        row=(float(label), float(last.scores[i]), *map(float, last.boxes[i])),
+        worked=(float(label), float(way.scores[roi, label]), *ends),
+        tolerances=(0.0, 0.0, *(move.tolerances() if move else (0.0,) * 4)),
+        sections=(_roi_lines(found, roi), partial(_class_lines, found, roi), lines, *_nms_of_class(found, i)),
+        value=float(label),
+        computed=float(label),
+    )
+
+
+def _scaled(found: _Found, roi: int) -> Any:
+    """Return the roi in pixels of the photo."""
+    return found.net.blobs["rois"].read_data().reshape(-1, 5)[roi, 1:] / np.float32(found.way.scale)
+
+
+def _roi_move(found: _Found, roi: int, label: int) -> Move | None:
+    if found.way.moves is None:
+        return None
+    first = 4 * label if found.net.blobs["bbox_pred"].count == found.way.moves.size else 4
+    places = tuple(f"(bbox_pred[{roi}, {first + k}])" for k in range(4))
+    deltas, height, width = found.way.moves[roi, label], *map(float, found.size)
+    return Move(tuple(map(float, _scaled(found, roi))), tuple(map(float, deltas)), places, (width, height))
+
+
+def _roi_lines(found: _Found, roi: int) -> list[str]:
+    """Return the roi, and which anchor it was."""
+    way = found.way
+    box, scale = found.net.blobs["rois"].read_data().reshape(-1, 5)[roi, 1:], number(way.scale)
+    lines = [f"roi {roi}: {corners(box)}, in pixels of the net's input, {scale} of the photo's size"]
+    if way.first is None or way.origins is None:
+        return lines
+    row = int(way.first.kept[roi])
+    _, y, x, anchor = (int(v) for v in way.origins.places[row])
+    (cells,) = way.origins.maps
+    stride = cells.size[0]
+    at = " to ".join(f"x {number(stride * (x + k))}, y {number(stride * (y + k))}" for k in (0, 1))
+    return [
+        *lines,
+        f"it was anchor {anchor} of {cells.boxes} at row {y}, column {x} of the {cells.shape[0]} x {cells.shape[1]} map, "
+        f"a cell of {at}:",
+        f"{corners(way.origins.anchors[row])}, number {row} by score ({number(way.first.scores[row])}): "
+        f"explain {way.layer} --roi {roi}",
+    ]
+
+
+def _class_lines(found: _Found, roi: int, rows: int) -> list[str]:
+    """Return the roi's scores, and its fate in each class, the best first."""
+    scores, last = found.way.scores, found.last
+    assert scores is not None
+    body = []
+    for label in np.argsort(-scores[roi], kind="stable")[:rows]:
+        i = last.row(roi, int(label)) if label else -1
+        if not label:
+            fate = "background"
+        elif i < 0:
+            fate = "no score: left out"
+        elif last.suppressors[i] < 0:
+            fate = found.name(i)
+        else:
+            by = int(last.suppressors[i])
+            fate = f"suppressed by {found.name(by)}, roi {last.sources[by]}: overlap {number(last.overlaps[i])}"
+        body.append([f"class {label}", number(scores[roi, label]), f"  {fate}"])
+    widest = max(len(line[2]) for line in body)
+    lines = table([["", f"cls_prob[{roi}]", ""], *([*line[:2], line[2].ljust(widest)] for line in body)], indent="")
+    rest = scores.shape[1] - len(body)
+    return [*(line.rstrip() for line in lines), *([f"{rest} more class{'es' * (rest > 1)} not shown"] if rest else [])]
+
+
+def _nms_of_class(found: _Found, i: int) -> list[Any]:
+    """Return NMS's part: the boxes kept before this one, and those that it suppresses."""
+    last = found.last
+    label, threshold, by = int(last.groups[i]), number(last.rule.threshold), int(last.suppressors[i])
+    own = np.flatnonzero(last.groups == label)
+    earlier = last.kept[(last.groups[last.kept] == label) & (last.kept < i)]
+    lines = [
+        f"NMS of class {label} with the threshold {threshold}: by score it is number {i - own[0]}, from 0, of {len(own)} rois"
+    ]
+    if by >= 0:
+        lines.append(f"{found.name(by)}, roi {last.sources[by]}, {corners(last.boxes[by])}, with the score")
+        lines.append(f"{number(last.scores[by])} suppresses it: their overlap {overlap_text(last.boxes[i], last.boxes[by])}")
+        return [[*lines, f"is more than {threshold}"]]
+    shared = overlaps(last.boxes[i], last.boxes[earlier])
+    if (shared > 0).any():
+        k = int(earlier[np.argmax(shared)])
+        lines.append(f"of the {len(earlier)} kept before it {found.name(k)} overlaps it most:")
+        lines.append(f"{overlap_text(last.boxes[i], last.boxes[k])}, not more than {threshold}: it is kept")
+    else:
+        lines.append("no box of its class that is kept before it overlaps it: it is kept")
+    return [lines, partial(_suppressed, last, i)]
+
+
+def _suppressed(last: Suppression, i: int, rows: int) -> list[str]:
+    dropped = np.flatnonzero(last.suppressors == i)
+    if not len(dropped):
+        return ["it suppresses none of the boxes after it"]
+    body = [
+        [f"roi {last.sources[j]}", number(last.scores[j]), corners(last.boxes[j]), number(last.overlaps[j])]
+        for j in dropped[:rows]
+    ]
+    rest = len(dropped) - len(body)
+    lines = table([["it suppresses", "score", "box", "overlap"], *body], indent="")
+    return [*lines, *([f"{rest} more suppressed boxes not shown"] if rest else [])]

@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from minicaffe.layers.recurrent.lstm import LSTMUnit
 from minicaffe.registry import explains, explains_gradient
 
-from .case import Case, sent
-from .explanation import SHARE, Explanation
-from .terms import Index, Terms
-from .text import number, signed
+from .explanation import SHARE, Case, Explanation, dy_term
+from .terms import Index, Terms, number, signed
 
 
 class Unit(NamedTuple):
@@ -69,9 +65,9 @@ def lstm_unit_gradient(case: Case[LSTMUnit], at: Index) -> Explanation:
     )[gate]
     to_h = t * o * (1 - o) if gate == 2 else to_c * o * (1 - t * t)
     dc, dh = (case.dy[k][place] for k in (0, 1))
-    parts = [sent(case, np.array([place]), np.array([dh]), np.array([to_h]), top=1)]
+    parts = [dy_term(case, place, to_h, top=1)]
     if gate != 2:
-        parts.insert(0, sent(case, np.array([place]), np.array([dc]), np.array([to_c])))
+        parts.insert(0, dy_term(case, place, to_c))
     formula = (
         "do = dh * tanh(c) * o * (1 - o)"
         if gate == 2

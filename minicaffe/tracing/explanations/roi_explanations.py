@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .explanation import Explanation, indented
-from .terms import Index
-from .text import COLUMNS, exact, number, place, signed, table
+from .terms import COLUMNS, Index, exact, number, place, signed, table
 
 Pair = tuple[Any, Any]
 
@@ -55,7 +54,7 @@ class AxisWork:
 
 
 class ScoreMap(NamedTuple):
-    """Which of the group^2 score maps of output channel d a bin reads: c = (d * group + gh) * group + gw."""
+    """The score map, of group^2 of output channel d, that a bin reads: c = (d * group + gh) * group + gw."""
 
     d: int
     group: int
@@ -71,7 +70,7 @@ class ScoreMap(NamedTuple):
         )
 
 
-Axes = Callable[[AxisWork], list[tuple[str, str]]]
+Lines = list[tuple[str, str]]
 """The steps for one axis of a bin: label and arithmetic."""
 
 
@@ -89,7 +88,7 @@ class RoiExplanation(Explanation):
     scale: float
     rows: AxisWork
     columns: AxisWork
-    axis_lines: Axes
+    axis_lines: Callable[[AxisWork], Lines]
     score_map: ScoreMap | None = None
 
     def work(self, rows: int) -> list[str]:
@@ -102,7 +101,7 @@ class RoiExplanation(Explanation):
         return lines
 
     def read(self) -> str:
-        """The channel of the map that the bin reads."""
+        """Return the channel of the map that the bin reads."""
         return place(self.map, (self.roi.image, self.channel))
 
 
@@ -113,7 +112,7 @@ class CellsExplanation(RoiExplanation):
     cells: NDArray[Any]
 
     def grid(self, rows: int, mark: Index | None = None) -> list[str]:
-        """The cells with their values; the marked one between asterisks."""
+        """Return the cells with their values; the marked one between asterisks."""
         top, left = int(self.rows.clipped[0]), int(self.columns.clipped[0])
         height, width = self.cells.shape
         what = f"  the bin reads {height} x {width} = {self.cells.size} cells of {self.read()}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from minicaffe.blob import Array, Blob
+from minicaffe.blob import Array, Blob, put_numbers
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.proposal import Proposal
@@ -18,12 +19,100 @@ from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 from minicaffe.registry import Table, explains, explains_gradient, explains_weight
 
-from .case import Case
-from .detections import STEP, explain_detection
-from .explanation import Explanation
-from .gradients import with_gradients, with_weight_gradient
+from .explanation import Case, Explanation
 from .places import Asked, weight_number
-from .proposals import explain_candidate
+from .proposals import STEP, explain_candidate, explain_detection
+
+
+def with_gradients(
+    net: Net, index: int, case: Case[Layer], dy: str | ArrayLike | None, seed: int, weight: int | None = None
+) -> Case[Layer]:
+    """Return the case with the gradients of one backward through the layer. dy, seed: as in explain. Raises Error for another
+    dy.
+
+    weight: the number of a learnable blob of the layer whose diff gets its gradient, too.
+    """
+    node = net.nodes[index]
+    tops = node.tops
+    with _weight_gradients(net, index, weight), net.running():
+        kept = [(blob, blob.read_diff().copy()) for blob in tops]  # a loss's diff holds its loss_weight, which must survive
+        note = _put_dy(net, index, dy, seed)
+        dys = [blob.read_diff().copy() for blob in tops]
+        _backward(net, index)
+        dxs = [blob.read_diff().copy() for blob in node.bottoms]
+        # Net.forward does not set a loss's diff again, so a dy of ours must not stay in it.
+        for (blob, diff), loss_weight in zip(kept, node.layer.loss_weights, strict=True):
+            if loss_weight:
+                blob.diff[...] = diff
+    return replace(case, dy=dys, dx=dxs, notes=(*case.notes, note))
+
+
+def with_weight_gradient(net: Net, index: int, case: Case[Layer], dy: str | ArrayLike | None, seed: int) -> Case[Layer]:
+    """Return the case with dw, what one backward adds to the diff of the learnable blob case.number; else as with_gradients."""
+    blob = net.layers[index].blobs[case.number]
+    kept = blob.read_diff().copy()
+    blob.zero_diff()
+    try:
+        case = with_gradients(net, index, case, dy, seed, case.number)
+        return replace(case, dw=blob.read_diff().copy())
+    finally:
+        blob.diff[...] = kept
+
+
+def _put_dy(net: Net, index: int, dy: str | ArrayLike | None, seed: int) -> str:
+    """Set the diffs of the layer's tops; return a note that says how."""
+    tops = net.nodes[index].tops
+    if dy is None and (readers := _way_to_losses(net, index)) is not None:
+        for i in (index, *readers):
+            for blob, weight in zip(net.nodes[i].tops, net.layers[i].loss_weights, strict=True):
+                if not weight:  # the diff of a loss is its loss_weight: left alone
+                    blob.zero_diff()
+        for i in reversed(readers):
+            _backward(net, i)
+        losses = [name for name, weight in net.blob_loss_weights.items() if weight]
+        return f"dy is the gradient of the loss ({', '.join(losses)})"
+    for blob in tops[1:]:
+        blob.zero_diff()
+    if dy is None or (isinstance(dy, str) and dy == "ones"):
+        tops[0].diff[...] = 1
+        return "every dy is 1" + "; no loss of the net depends on this layer" * (dy is None)
+    if not isinstance(dy, str):
+        put_numbers(net.nodes[index].top_names[0], tops[0].diff, dy)
+        return "dy as given"
+    if dy != "random":
+        raise Error(f'dy must be "ones", "random" or an array, got "{dy}"')
+    tops[0].diff[...] = np.random.default_rng(seed).standard_normal(tops[0].shape)
+    return f"dy are standard normal values (seed {seed})"
+
+
+def _way_to_losses(net: Net, index: int) -> list[int] | None:
+    """Return the later layers that depend on this one, if one of them or this one is a loss; else None."""
+    reached, found = set(net.nodes[index].top_names), []
+    for i in range(index + 1, len(net.layers)):
+        if reached & set(net.nodes[i].bottom_names):
+            reached |= set(net.nodes[i].top_names)
+            found.append(i)
+    return found if any(any(net.layers[i].loss_weights) for i in (index, *found)) else None
+
+
+def _backward(net: Net, i: int) -> None:
+    """Run backward of one layer into every bottom that can have a gradient."""
+    node = net.nodes[i]
+    wanted = [j not in node.layer.index_bottoms for j in range(len(node.bottoms))]
+    node.layer.backward_pass(node.tops, wanted, node.bottoms)
+
+
+@contextmanager
+def _weight_gradients(net: Net, index: int, weight: int | None) -> Iterator[None]:
+    """Let no layer add to the diffs of its weights, except this one to that of its blob number `weight`."""
+    kept = [(layer, layer.param_propagate_down) for layer in net.layers]
+    for layer, wanted in kept:
+        layer.param_propagate_down = [layer is net.layers[index] and i == weight for i in range(len(wanted))]
+    try:
+        yield
+    finally:
+        for layer, wanted in kept:
+            layer.param_propagate_down = wanted
 
 
 def explain(  # noqa: PLR0913 - public, by keyword
@@ -53,7 +142,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
 
     Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column). Of a layer of
     boxes the whole row: roi of Proposal, ProposalTarget, BoxAnnotatorOHEM, index of DetectionOutput; anchor (row, column of the
-    map, number there) tells what became of one in a Proposal. layer "detection", if no layer has that name, is the step behind
+    map, number there) tells what became of one in a Proposal. layer "detection", if no layer has that name, is the step after
     a Faster R-CNN or R-FCN: index, where the best detection is 0, or roi. size: the photo's height and width (default: from
     im_info).
     Backward: the gradient in the element `at` of bottom number `bottom`; for an ROI layer also channel, cell (row, column) and
@@ -87,7 +176,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
     number = bottom if backward else top
     _check_number(net, i, number, backward, prefix)
     explain_it = _covered(explains_gradient, found, "the gradients of ") if backward else _covered(explains, found)
-    # the losses' backward needs the layers behind too
+    # the losses' backward needs the layers after too
     with _gradient_wanted(net) if backward else nullcontext():
         case = _forward(net, i, number, start, whole=backward and dy is None, notes=notes)
     if anchor is not None and not backward and isinstance(found, Proposal):
@@ -102,7 +191,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
 
 
 def _covered(table: Table[Callable[..., Any]], layer: Layer, what: str = "") -> Callable[..., Any]:
-    """The function of the layer's type. Raises Error that names the types which have one."""
+    """Return the function of the layer's type. Raises Error that names the types which have one."""
     found = table.get(type(layer))
     if found is None:
         covered = ", ".join(table.names())
@@ -111,7 +200,7 @@ def _covered(table: Table[Callable[..., Any]], layer: Layer, what: str = "") -> 
 
 
 def _check_number(net: Net, index: int, number: int, backward: bool, prefix: str) -> None:
-    """The layer has this top, or in backward this bottom, with a gradient. Raises Error."""
+    """Check that the layer has this top, or in backward this bottom with a gradient. Raises Error."""
     layer, node = net.layers[index], net.nodes[index]
     count, what = (len(node.bottoms), "bottom") if backward else (len(node.tops), "top")
     head = f'{layer.type} layer "{layer.name}":'
@@ -125,8 +214,10 @@ def _check_number(net: Net, index: int, number: int, backward: bool, prefix: str
 
 @contextmanager
 def _gradient_wanted(net: Net, layer: Layer | None = None, number: int = 0) -> Iterator[None]:
-    """Forward keeps what backward needs, also in a net without a loss, and what the gradient in the layer's blob `number`
-    needs, also of a layer that training leaves alone."""
+    """Let forward keep all that backward needs, also in a net without a loss.
+
+    layer, number: keep also what the gradient in this blob needs, of a layer that training leaves alone.
+    """
     kept = [(each, each.gradient_wanted, each.param_propagate_down) for each in net.layers]
     for each in net.layers:
         each.gradient_wanted = True

@@ -29,10 +29,8 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.registry import explains, explains_gradient
 
 from .boxes import RowExplanation, row_of
-from .case import Case, one
-from .explanation import SHARE, Explanation
-from .terms import Index, Terms, indices
-from .text import number, signed, table
+from .explanation import SHARE, Case, Explanation, dy_term
+from .terms import Index, Terms, flat_index, indices, number, signed, table
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 LOSS = caffe_pb2.MultiBoxLossParameter
@@ -92,7 +90,7 @@ class Kept(NamedTuple):
 
 
 class Image(NamedTuple):
-    """What DetectionOutput reads of one image: codes (L, P, 4), the priors, boxes (L, P, 4), scores (C, P)."""
+    """The bottoms of DetectionOutput for one image: codes (L, P, 4), the priors, boxes (L, P, 4), scores (C, P)."""
 
     codes: Array
     priors: Priors
@@ -123,7 +121,7 @@ class Ranked(NamedTuple):
 
 
 def ranked(case: Case[DetectionOutput], image: Image) -> list[Ranked]:
-    """Every class but the background."""
+    """Rank the boxes of every class but the background."""
     param, suppression = case.layer.param.detection_output_param, case.layer.param.detection_output_param.nms_param
     least = param.confidence_threshold if param.HasField("confidence_threshold") else -np.inf
     top_k = suppression.top_k if suppression.HasField("top_k") and suppression.top_k >= 0 else None
@@ -137,7 +135,7 @@ def ranked(case: Case[DetectionOutput], image: Image) -> list[Ranked]:
 
 
 def _found(case: Case[DetectionOutput], image: Image) -> list[Kept]:
-    """One image's detections, in the order of the top."""
+    """Return one image's detections, in the order of the top."""
     param = case.layer.param.detection_output_param
     found = [
         Kept(own.label, int(prior), own.ranked, own.kept, i) for own in ranked(case, image) for i, prior in enumerate(own.kept)
@@ -177,7 +175,7 @@ def detection_output(case: Case[DetectionOutput], at: Index) -> RowExplanation:
 def _decoded(
     case: Case[DetectionOutput], image: Image, slot: int, prior: int
 ) -> tuple[tuple[float, ...], list[str], tuple[float, ...]]:
-    """The box of a prior's code worked out in float64, its steps, and each corner's rounding."""
+    """Return the box of a prior's code worked out in float64, its steps, and each corner's rounding."""
     param = case.layer.param.detection_output_param
     box, variances = (values[prior].astype(np.float64) for values in image.priors)
     code = image.codes[slot, prior].astype(np.float64)
@@ -214,7 +212,7 @@ def _move_text(code: float, variance: float, encoded: bool) -> str:
 
 
 def _ranked_lines(case: Case[DetectionOutput], image: Image, found: Kept, slot: int) -> list[str]:
-    """The detection's place by score, and NMS's part."""
+    """Return the detection's place by score, and NMS's part."""
     param, threshold = case.layer.param.detection_output_param, case.layer.param.detection_output_param.nms_param.nms_threshold
     boxes = image.boxes[slot]
     rank = int(np.flatnonzero(found.ranked == found.prior)[0])
@@ -240,8 +238,11 @@ def _ranked_lines(case: Case[DetectionOutput], image: Image, found: Kept, slot: 
 
 
 class Learning(NamedTuple):
-    """What MultiBoxLoss reads and picks: codes (N, P, L, 4), scores (N, P, C), each image's true boxes and priors, the picks,
-    the targets (N, P, C), which priors' confidence counts (N, P), and the divisor."""
+    """The inputs and picks of MultiBoxLoss.
+
+    codes (N, P, L, 4), scores (N, P, C), each image's true boxes and priors, the picks, the targets (N, P, C), a mask of the
+    priors whose confidence counts (N, P), and the divisor.
+    """
 
     loc: Array
     conf: Array
@@ -305,7 +306,7 @@ def multi_box_loss(case: Case[MultiBoxLoss], at: Index) -> Explanation:
 
 
 def _rows(shape: Index, image: Array, flat: Array) -> Array:
-    """Places in a blob (N, ...): number flat of its image."""
+    """Return the indices of elements of a blob (N, ...): number flat of its image."""
     return indices(image * (math.prod(shape[1:])) + flat, shape)
 
 
@@ -318,7 +319,7 @@ def multi_box_loss_gradient(case: Case[MultiBoxLoss], at: Index) -> Explanation:
     of = _learning(case)
     image, rest = (
         at[0],
-        int(np.ravel_multi_index(at, case.bottoms[case.number].shape)) - at[0] * case.bottoms[case.number][0].size,
+        flat_index(at, case.bottoms[case.number].shape) - at[0] * case.bottoms[case.number][0].size,
     )
     return (_of_conf if case.number else _of_loc)(case, at, of, image, rest)
 
@@ -331,7 +332,7 @@ def _of_loc(case: Case[MultiBoxLoss], at: Index, of: Learning, image: int, rest:
     head = f"code {k} of prior {prior}: {_corners(of.priors[image].boxes[prior])}"
     formula = "dloc = dloss * loc_weight * f'(d) / divisor where the prior matches a true box, else 0"
     if not len(mine):
-        return case.gradient(at, formula, one(case, (), 0.0), steps=(head, "it matches no true box: 0"), size=0.0)
+        return case.gradient(at, formula, dy_term(case, (), 0.0), steps=(head, "it matches no true box: 0"), size=0.0)
     truth = int(picks.truth[mine[-1]])
     own = Priors(*(values[prior : prior + 1].astype(np.float64) for values in of.priors[image]))
     target = of.truths[image].boxes[truth : truth + 1].astype(np.float64)
@@ -356,7 +357,7 @@ def _of_loc(case: Case[MultiBoxLoss], at: Index, of: Learning, image: int, rest:
         f"{number(weight)} * {signed(slope)} / {number(of.divisor)} = {number(factor)}",
     )
     size = abs(float(case.dy[0])) * abs(weight) * scale * (abs(slope) + scale * (abs(code) + abs(wanted) + 10)) / of.divisor
-    return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size)
+    return case.gradient(at, formula, dy_term(case, (), factor), steps=steps, size=size)
 
 
 def _of_conf(case: Case[MultiBoxLoss], at: Index, of: Learning, image: int, rest: int) -> Explanation:
@@ -375,4 +376,4 @@ def _of_conf(case: Case[MultiBoxLoss], at: Index, of: Learning, image: int, rest
         if counts else "it is neither matched nor mined: 0",
     )  # fmt: skip
     size = abs(float(case.dy[0]) * weight) * (abs(p) + 1) * counts / of.divisor
-    return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size)
+    return case.gradient(at, formula, dy_term(case, (), factor), steps=steps, size=size)

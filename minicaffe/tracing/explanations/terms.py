@@ -1,17 +1,67 @@
-"""The terms of a sum as arrays, and their table."""
+"""The terms of a sum as arrays, and the text of numbers, indices and aligned tables."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from itertools import zip_longest
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from minicaffe.blob import Array
 
-from .text import number, place, table
+ROWS = 16
+"""Rows of a table that are shown by default."""
+
+COLUMNS = 12
+"""Columns of a grid that are shown."""
+
+
+def number(value: Any) -> str:
+    """Write a number with 6 digits: 1, 2.5, 0.333333, 1.2e-07."""
+    if isinstance(value, int | np.integer):
+        return str(value)
+    value = float(value)
+    return str(int(value)) if value.is_integer() and abs(value) < 1e6 else f"{value:.6g}"
+
+
+def exact(value: Any) -> str:
+    """Write a number with all digits of a float32, or 10 of a float64."""
+    # the shortest text that reads back as this float32
+    if isinstance(value, np.float32) and np.isfinite(value) and 1e-5 <= abs(value) < 1e7:
+        return np.format_float_positional(value, unique=True, trim="-")
+    value = float(value)
+    return str(int(value)) if value.is_integer() and abs(value) < 1e7 else f"{value:.10g}"
+
+
+def signed(value: Any) -> str:
+    """Write a number, in parentheses if negative, to stand after an operator."""
+    return f"({number(value)})" if value < 0 else number(value)
+
+
+def place(blob: str, index: Sequence[int]) -> str:
+    """Write `conv1[0, 2, 3, 4]`; for a scalar only the name."""
+    return f"{blob}[{', '.join(map(str, index))}]" if len(index) else blob
+
+
+def table(rows: Sequence[Sequence[str]], *, left: int = 1, indent: str = "  ") -> list[str]:
+    """Align rows of cells as lines: the first `left` columns to the left, the others to the right."""
+    if not rows:
+        return []
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    return [
+        indent
+        + "   ".join(cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))).rstrip()
+        for row in rows
+    ]
+
+
+def same(a: float, b: float, tolerance: float = 0.0) -> bool:
+    """Return True if two numbers are equal (NaN equals NaN) or at most `tolerance` apart."""
+    return a == b or (math.isnan(a) and math.isnan(b)) or abs(a - b) <= tolerance
+
 
 Index = tuple[int, ...]
 
@@ -25,8 +75,13 @@ class Term(NamedTuple):
     product: float
 
 
+def flat_index(at: Sequence[Any], shape: Index) -> int:
+    """Return the index `at` into an array of this shape as the number of the element in its memory; 0 of a scalar."""
+    return int(np.ravel_multi_index(at, shape)) if len(at) else 0
+
+
 def indices(flat: Array, shape: Index) -> Array:
-    """Flat indices (T,) into an array of this shape as indices (T, axes)."""
+    """Return flat indices (T,) into an array of this shape as indices (T, axes)."""
     return np.stack(np.unravel_index(flat, shape), axis=1) if shape else np.zeros((len(flat), 0), int)
 
 
@@ -47,14 +102,14 @@ class Terms(Sequence[Term]):
 
     @classmethod
     def of(cls, blob: str, index: Array, columns: Mapping[str, Array], product: Array, title: str = "product") -> Terms:
-        """Terms of one blob; columns and product become float64."""
+        """Make terms of one blob; columns and product become float64."""
         wide = {name: np.asarray(column, np.float64).reshape(-1) for name, column in columns.items()}
         flat = np.asarray(product, np.float64).reshape(-1)
         return cls((blob,), np.zeros(len(flat), int), np.asarray(index, int), wide, flat, title)
 
     @classmethod
     def joined(cls, parts: Sequence[Terms]) -> Terms:
-        """The terms of one sum from several blobs, one or more parts with the same columns."""
+        """Return the terms of one sum from several blobs, one or more parts with the same columns."""
         which = np.concatenate([np.full(len(part), i) for i, part in enumerate(parts)])
         columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
         blobs = tuple(part.blobs[0] for part in parts)
@@ -63,7 +118,7 @@ class Terms(Sequence[Term]):
         return cls(blobs, which, places, columns, product, parts[0].title, np.concatenate(padded))
 
     def only(self, kept: Array) -> Terms:
-        """Those (T,) of the terms."""
+        """Return the terms that the mask kept (T,) selects."""
         columns = {name: column[kept] for name, column in self.columns.items()}
         padding = None if self.padding is None else self.padding[kept]
         return Terms(self.blobs, self.which[kept], self.places[kept], columns, self.product[kept], self.title, padding)
@@ -86,21 +141,21 @@ class Terms(Sequence[Term]):
         return (self[i] for i in range(len(self)))
 
     def total(self) -> float:
-        """The sum, correctly rounded; with values that are not finite, IEEE's."""
+        """Return the sum, correctly rounded; with values that are not finite, IEEE's."""
         finite = np.isfinite(self.product).all()
         return math.fsum(self.product.tolist()) if finite else float(np.add.reduce(self.product))  # fsum raises for inf - inf
 
     def size(self) -> float:
-        """The sum of the absolute terms."""
+        """Return the sum of the absolute terms."""
         return float(np.abs(self.product).sum())
 
     def _where(self, i: int) -> str:
-        """The place of one term, as text."""
+        """Return the place of one term, as text."""
         term = self[i]
         return place(term.blob, term.at) + " (padding)" * (self.padding is not None and bool(self.padding[i]))
 
     def lines(self, rows: int) -> list[str]:
-        """A table; of more than `rows` terms the largest, in order, and the sum of the others."""
+        """Return a table; of more than `rows` terms the largest, in order, and the sum of the others."""
         shown = np.arange(len(self))
         if len(self) > rows:
             shown = np.sort(np.argsort(-np.abs(self.product), kind="stable")[:rows])  # the largest, back in their order

@@ -29,7 +29,7 @@ const sender = {
   },
 };
 
-/** The worker in which Python runs, where no server does (site.py). */
+/** The worker in which Python runs, where no server does (live_server.py). */
 let python = null;
 
 const told = (message) =>

@@ -2,7 +2,7 @@
 
 const BAD = [255, 0, 255, 255]; // NaN and infinity
 
-/** Colours at -1, -0.5, 0, 0.5 and 1 times the greatest size: 0 is black, whatever the map. trace_shots.py has the same. */
+/** Colours at -1, -0.5, 0, 0.5 and 1 times the greatest size: 0 is black, whatever the map. trace.py has the same. */
 const STOPS = [
   [214, 238, 255],
   [38, 110, 214],

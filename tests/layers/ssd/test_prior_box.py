@@ -16,7 +16,7 @@ from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.ssd.prior_box import aspect_ratios
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.tracing.memory import memory_needs
+from minicaffe.tracing.summary import memory_needs
 
 IMAGE = (40, 60)
 

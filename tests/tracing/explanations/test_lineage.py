@@ -20,7 +20,7 @@ from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.tracing.explanations import RowExplanation
 from minicaffe.tracing.explanations.lineage import Rule, Suppression, lineage, suppression
-from minicaffe.tracing.trace_document import document
+from minicaffe.tracing.trace_page import document
 
 TOP = Path(__file__).resolve().parents[3]
 SHAPES = TOP / "examples" / "shapes"

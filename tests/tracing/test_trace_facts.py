@@ -13,8 +13,7 @@ from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect
 from minicaffe.detection.families import detect_ssd
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.tracing.gradient_seed import gradient_seed
-from minicaffe.tracing.trace_picture import found_detections
+from minicaffe.tracing.trace_facts import found_detections, gradient_seed
 
 SHAPES = Path(__file__).parents[2] / "examples" / "shapes"
 NAMES = ["__background__", "circle", "square", "triangle"]

@@ -1,4 +1,9 @@
-"""Film: watches a training and leaves a frame in a folder every N iterations."""
+"""Film: watches a training, leaves a frame in a folder every N iterations, and makes one HTML file of them.
+
+with minicaffe.Film(solver, "film", every=50, net="test.prototxt", images=["photo.jpg"]) as film:
+    solver.solve()
+film.write()
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,8 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +30,28 @@ from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import put_weights, weights_of
-from minicaffe.tracing.representations import sheet_png
-from minicaffe.tracing.trace_shots import colours, on_scale
 from minicaffe.training.solver import Progress, SGDSolver
 from minicaffe.training.target_scaling import folded
 
-from .film_page import write_film
-from .frames import HEAD, Filters, Frame, Head, frame_files, read_frame, read_head, write_frame, write_head
-from .shows import MOST_BOXES, THRESHOLD, Batch, Photos, Show
+from .film_frames import (
+    HEAD,
+    MOST_BOXES,
+    THRESHOLD,
+    Batch,
+    Filters,
+    Frame,
+    Head,
+    Photos,
+    Show,
+    frame_files,
+    read_frame,
+    read_head,
+    write_frame,
+    write_head,
+)
+from .representations import sheet_png
+from .trace import colours, on_scale
+from .trace_page import filled, script_json, write_page
 
 EVERY = 100
 """The default iterations from frame to frame."""
@@ -148,7 +168,7 @@ class Film:
         return [(f"image {i}", x) if isinstance(x, np.ndarray) else (os.path.basename(x), load_image(x)) for i, x in given]
 
     def _batch(self) -> Batch | None:
-        """The first test net's first batch, if it is a classifier."""
+        """Return the first test net's first batch, if it is a classifier."""
         self.note = "no test net of a detector is given, and the solver has none of a classifier: losses and filters alone"
         for net in self.solver.test_nets[:1]:
             try:
@@ -164,7 +184,7 @@ class Film:
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """Work of rank 0 that no random number of the training comes from."""
+        """Let rank 0 work without a random number of the training."""
         with nullcontext() if self.solver.exchange.rank else self.solver.exchange.alone(), rng.aside():
             yield
 
@@ -198,12 +218,13 @@ class Film:
 
 
 def _without_pictures(head: Head) -> Head:
-    """Which other versions of Pillow encode otherwise."""
+    """Drop the pictures, which other versions of Pillow encode otherwise."""
     return Head(head.net, [replace(photo, picture="") for photo in head.photos])
 
 
 def filters(net: Net) -> Filters | None:
-    """The filters of the first layer that has some larger than 1x1; those of 3 inputs, which see pictures, in colours."""
+    """Return the filters of the first layer that has some larger than 1x1; those of 3 inputs, which see pictures, in
+    colours."""
     arrays = ((name, arrays[0]) for name, arrays in weights_of(net).items())
     name, weight = next(((name, x) for name, x in arrays if x.ndim == 4 and x.shape[2] * x.shape[3] > 1), ("", np.zeros(0)))
     if not weight.size:
@@ -219,3 +240,14 @@ def filters(net: Net) -> Filters | None:
         shown = colours(pixels, low, high)
         text = f"{len(shown)} of {weight.shape[0] * weight.shape[1]} filters of {size}; black is 0"
     return Filters(f"{on_one_line(name)}: {text}, the largest weight {largest:.3g}", sheet_png(shown))
+
+
+def write_film(folder: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Write the page of the frames in folder. Raises Error for a folder without a film and for broken files."""
+    files = frame_files(folder)
+    if not files:
+        raise Error(f"{os.fspath(folder)}: no frames of `minicaffe train --film` in this folder")
+    head = read_head(Path(folder))
+    data = {**asdict(head), "frames": [asdict(read_frame(file)) for file in files.values()]}
+    title = escape(on_one_line(head.net or os.fspath(folder)))
+    write_page(filled("film.html", {"title": title, "film": script_json(data)}), path)

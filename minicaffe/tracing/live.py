@@ -9,7 +9,7 @@
 A change may have the number of the trace that is "shown". If that is the last one, the answer leaves out the first layers and
 steps that are as they were.
 
-Requests and answers are JSON, so that the same page is served by a process (server.py) and by Python in a browser.
+Requests and answers are JSON, so that the same page is served by a process (live_server.py) and by Python in a browser.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ from minicaffe.errors import Error, out_of_memory
 from minicaffe.formats.prototxt import NetFile, parse_net
 from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
-from minicaffe.tracing.explanations import explain
-from minicaffe.tracing.trace_document import document
-from minicaffe.tracing.trace_graph import Json
-from minicaffe.tracing.trace_page import page
-from minicaffe.tracing.trace_roi import shows_rois
-from minicaffe.tracing.tracer import Tracer
+
+from .explanations import explain
+from .trace import shows_rois
+from .trace_page import Json, document, page
+from .tracer import Tracer
 
 logger = logging.getLogger("minicaffe.live")
 
@@ -48,7 +47,7 @@ Fill = Callable[[Net, bytes | None], NDArray[np.uint8] | None]
 
 
 class _Changed(NamedTuple):
-    """What a session holds after a change, and the first layer that ran for it."""
+    """The state of a session after a change, and the first layer that ran for it."""
 
     text: str
     photo: bytes | None
@@ -69,7 +68,7 @@ class Live:
         self._trace, self._number = self._now.trace, 0
 
     def page(self, python: Json | None = None) -> str:
-        """The page, with the editor. python: what worker.js starts from, where the page has no server."""
+        """Return the page, with the editor. python: what worker.js starts from, where the page has no server."""
         with self._lock:
             return page(self._trace, live={"prototxt": self._text, "file": self._file, "python": python, "shown": self._number})
 
@@ -185,7 +184,7 @@ class Live:
 
 
 def _same(old: Sequence[object], new: Sequence[object]) -> int:
-    """How many of the first ones are the same objects."""
+    """Return how many of the first ones are the same objects."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(old, new)))
 
 
@@ -196,7 +195,7 @@ def _checked(request: object) -> Mapping[str, Any]:
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
-    """True for a whole number; JSON's true and false are none."""
+    """Return True for a whole number; JSON's true and false are none."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -210,7 +209,7 @@ def _bytes(text: object) -> bytes:
 
 
 def _box(box: object, dtype: np.dtype[Any]) -> list[float]:
-    """The numbers, each within the range of dtype."""
+    """Return the numbers, each within the range of dtype."""
     most = float(np.finfo(dtype).max)
     numbers = [v for v in box if _is_whole(v) or isinstance(v, float)] if isinstance(box, list) and len(box) == 4 else []
     if len(numbers) == 4 and all(-most <= v <= most for v in numbers):  # false for NaN
@@ -219,13 +218,14 @@ def _box(box: object, dtype: np.dtype[Any]) -> list[float]:
 
 
 def _first_reader(net: Net, blob: Blob) -> int:
-    """The first layer that reads the blob, or a copy of it that a Split made."""
+    """Return the first layer that reads the blob, or a copy of it that a Split made."""
     readers = (i for i, node in enumerate(net.nodes) if any(blob.shares_data_with(bottom) for bottom in node.bottoms))
     return next(i for i in readers if not isinstance(net.layers[i], Split))
 
 
 def _first_other(old: Net, new: Net) -> int:
-    """The first layer of the new net that differs from the old one's; 0 if that is before an input, which has to be filled."""
+    """Return the first layer of the new net that differs from the old one's; 0 if that is before an input, which has to be
+    filled."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0].layer.param == pair[1].layer.param, zip(old.nodes, new.nodes)))
     return same if all(node.bottoms for node in new.nodes[same:]) else 0
 
@@ -241,8 +241,8 @@ def _take_over(old: Net, new: Net, first: int) -> int:
 
 
 def _clean(net: Net, first: int) -> int:
-    """The first layer from which on the net can run again: `first`, or the one before it whose blob a later layer changed in
-    place."""
+    """Return the first layer from which on the net can run again: `first`, or the one before it whose blob a later layer
+    changed in place."""
     changed = {id(top.data_memory) for node in net.nodes[first:] for top in _in_place(node.bottoms, node.tops)}
     made = (i for i, node in enumerate(net.nodes[:first]) if any(id(top.data_memory) in changed for top in node.tops))
     start = next(made, first)

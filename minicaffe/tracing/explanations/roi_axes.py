@@ -1,15 +1,89 @@
-"""The steps of each ROI layer from a roi in the image to the edges of a bin on the map, as text for one axis."""
+"""The steps from one roi in the image to the edges of one of its bins on the map: the numbers, and their text for one axis."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.layers.roi.roi_align_mean import sample_counts
+from minicaffe.layers.roi.roi_geometry import AxisSteps, RoiPlan, RoiSteps
+from minicaffe.layers.roi.roi_layer import RoiLayer
 
-from .roi_explanations import AxisWork, Pair
-from .text import exact
+from .explanation import Case
+from .roi_explanations import AxisWork, Lines, Pair, Roi, ScoreMap
+from .terms import Index, exact
+
+AxisLines = Callable[[Any, AxisWork], Lines]
+"""The steps for one axis of a bin, given spatial_scale."""
+
+
+def score_map(operator: Any, d: int, gh: int, gw: int) -> ScoreMap:
+    return ScoreMap(d, operator.group_size, gh, gw, operator.channel(d, gh, gw))
+
+
+def plan_of(case: Case[RoiLayer], rois: Array | list[int]) -> RoiPlan[Any]:
+    """Return the layer's plan of the rois with these indices."""
+    return case.layer.operator.plan(case.bottoms[1].reshape(-1, 5)[rois], case.x.shape[2:])
+
+
+def clipped_to(axis: AxisSteps, i: int, last: int) -> Pair:
+    return axis.start.clip(0, last)[0, i], axis.end.clip(0, last)[0, i]
+
+
+def unclipped(plan: RoiPlan[Any], ph: int, pw: int) -> tuple[Pair, Pair]:
+    """Return the ends of a bin's rows and columns where the layer does not clip them to the map."""
+    h, w = plan.steps.h, plan.steps.w
+    return (h.start[0, ph], h.end[0, ph]), (w.start[0, pw], w.end[0, pw])
+
+
+def geometry_of(
+    case: Case[RoiLayer], at: Index, plan: RoiPlan[Any], clipped: tuple[Pair, Pair], lines: AxisLines
+) -> dict[str, Any]:
+    """Return the fields of a RoiExplanation that describe a bin, from the plan of one roi; clipped: (rows, columns)."""
+    r, _, ph, pw = at
+    given, roi, steps = case.bottoms[1].reshape(-1, 5)[r], plan.rois[0], plan.steps
+    shown = type(roi[0])(case.layer.spatial_scale)  # as the layer multiplies
+    return {
+        "roi": Roi(r, int(roi[0]), *given[1:]),  # corners in the layer's type, printed with all digits
+        "map": case.bottom_names[0],
+        "channel": case.layer.operator.channel(*at[1:]),
+        "scale": float(shown),
+        "rows": _axis(steps, steps.h, ph, (given, roi), 1, clipped[0], size=plan.size[0]),
+        "columns": _axis(steps, steps.w, pw, (given, roi), 0, clipped[1], size=plan.size[1]),
+        "axis_lines": partial(lines, shown),
+    }
+
+
+def _axis(steps: RoiSteps, axis: AxisSteps, i: int, rois: Pair, first: int, clipped: Pair, *, size: int) -> AxisWork:
+    """Return the numbers of one axis; rois: as given, and as the layer takes them."""
+    given, image = ((roi[1 + first], roi[3 + first]) for roi in rois)
+    return AxisWork(
+        number=i,
+        count=axis.start.shape[1],
+        given=given,
+        image=image,
+        halfway=_pair(steps.halfway[0, first], steps.halfway[0, first + 2]),
+        corners=_pair(steps.corners[0, first], steps.corners[0, first + 2]),
+        extent=_whole(axis.extent[0]),
+        length=axis.length[0],
+        edges=(axis.edges[0, i], axis.edges[0, min(i + 1, axis.edges.shape[1] - 1)]),  # no bin begins at a last corner
+        raw=_pair(axis.start[0, i], axis.end[0, i]),
+        clipped=clipped,
+        size=size,
+    )
+
+
+def _pair(first: Any, last: Any) -> Pair:
+    return _whole(first), _whole(last)
+
+
+def _whole(value: Any) -> Any:
+    """Return a pixel as an int; an unrounded number unchanged, in the layer's type."""
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def _to(pair: Pair) -> str:
@@ -34,14 +108,14 @@ def _clipped(axis: AxisWork, last: int) -> tuple[str, str]:
 
 
 def _edge(axis: AxisWork, which: int) -> str:
-    """An edge, counted from the roi's start on the map."""
+    """Return an edge, counted from the roi's start on the map."""
     return _plus(f"{axis.number + which} * {exact(axis.length)}", axis.corners[0]) + f" = {exact(axis.edges[which])}"
 
 
-def _in_image(pad_ratio: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """The roi's ends in the image, and how it is widened."""
+def _in_image(pad_ratio: float, axis: AxisWork) -> Lines:
+    """Return the roi's ends in the image, and how it is widened."""
     first, last = axis.given
-    lines = [("in the image", _to(axis.given))]
+    lines: Lines = [("in the image", _to(axis.given))]
     if pad_ratio:
         ratio = type(last)(pad_ratio)
         by = f"({_plus(_minus(last, first), 1)}) * {exact(ratio)} = {exact((last - first + 1) * ratio)}"
@@ -49,8 +123,8 @@ def _in_image(pad_ratio: float, axis: AxisWork) -> list[tuple[str, str]]:
     return lines
 
 
-def roi_pooling(pad_ratio: float, scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """Widened, then scaled, then rounded; bins are [floor, ceil)."""
+def roi_pooling(pad_ratio: float, scale: float, axis: AxisWork) -> Lines:
+    """Describe rois that are widened, then scaled, then rounded; bins are [floor, ceil)."""
     first, last = axis.corners
     length = _plus(_minus(last, first), 1)
     least = f" = {last - first + 1}, at least 1: 1" if last - first + 1 < 1 else f" = {exact(axis.extent)}"
@@ -71,8 +145,8 @@ def roi_pooling(pad_ratio: float, scale: float, axis: AxisWork) -> list[tuple[st
     ]
 
 
-def roi_warping(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """Scaled, then rounded; one sample where the bin begins."""
+def roi_warping(scale: float, axis: AxisWork) -> Lines:
+    """Describe rois that are scaled, then rounded; one sample lies where the bin begins."""
     return [
         ("in the image", _to(axis.image)),
         (f"times {exact(scale)}", _to(axis.halfway)),
@@ -83,8 +157,8 @@ def roi_warping(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
     ]
 
 
-def psroi_pooling(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """Rounded in the image, 1 added to the end, then scaled; bins are [floor, ceil)."""
+def psroi_pooling(scale: float, axis: AxisWork) -> Lines:
+    """Describe rois that are rounded in the image, made 1 longer, then scaled; bins are [floor, ceil)."""
     rounded = np.asarray(axis.halfway[1]) - 1  # halfway already has the + 1
     return [
         ("in the image", _to(axis.image)),
@@ -99,8 +173,8 @@ def psroi_pooling(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
     ]
 
 
-def psroi_align(samples: int, scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """1 added to the end, then scaled, not rounded; samples at (bin / (samples + 1)) * 1, 2, ... from the start."""
+def psroi_align(samples: int, scale: float, axis: AxisWork) -> Lines:
+    """Describe rois made 1 longer, then scaled; samples lie at (bin / (samples + 1)) * 1, 2, ... from the start."""
     step = axis.length / type(axis.length)(samples + 1)
     return [
         ("in the image (not rounded)", _to(axis.image)),
@@ -115,8 +189,8 @@ def psroi_align(samples: int, scale: float, axis: AxisWork) -> list[tuple[str, s
     ]
 
 
-def roi_align_max(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """Scaled, 1 added to the length, not rounded; samples at steps of 1 from the start."""
+def roi_align_max(scale: float, axis: AxisWork) -> Lines:
+    """Describe rois that are scaled, then made 1 longer; samples lie at steps of 1 from the start."""
     first, last = axis.corners
     return [
         ("in the image", _to(axis.image)),
@@ -130,8 +204,8 @@ def roi_align_max(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
     ]
 
 
-def roi_align_mean(aligned: bool, ratio: int, scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """Scaled, moved by half a pixel if aligned, not rounded; n samples at (i + 0.5) / n of the bin."""
+def roi_align_mean(aligned: bool, ratio: int, scale: float, axis: AxisWork) -> Lines:
+    """Describe rois that are scaled, and moved by half a pixel if aligned; n samples lie at (i + 0.5) / n of the bin."""
     n = int(sample_counts(np.array([axis.length]), ratio)[0])
     moved = [("minus 0.5 (aligned)", _to(axis.corners))] if aligned else []
     length = f"{_minus(axis.corners[1], axis.corners[0])} = {exact(axis.extent)}" if aligned else _length(axis, 1)
@@ -148,8 +222,8 @@ def roi_align_mean(aligned: bool, ratio: int, scale: float, axis: AxisWork) -> l
     ]
 
 
-def roi_align_grid(pad_ratio: float, scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """Widened, scaled and moved by half a pixel, not rounded; a sample at each corner of the bins."""
+def roi_align_grid(pad_ratio: float, scale: float, axis: AxisWork) -> Lines:
+    """Describe rois that are widened, scaled and moved by half a pixel; a sample lies at each corner of the bins."""
     return [
         *_in_image(pad_ratio, axis),
         (f"times {exact(scale)} (not rounded)", _to(axis.halfway)),
