@@ -30,7 +30,7 @@ from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of, linear_block, types
 
-from .draw_layout import layout
+from .draw_layout import hosts, layout
 
 if TYPE_CHECKING:
     from PIL import ImageFont
@@ -296,47 +296,35 @@ def net_graph(
 
 
 class _Builder:
-    """Adds layers one by one. blobs: the node with each blob's current contents; writers: the layer's node of a blob's node."""
+    """Adds layers one by one. blobs: the node with each blob's current contents."""
 
     def __init__(self, title: str, label_edges: bool, display_lrm: bool, shapes: Mapping[str, Sequence[int]]) -> None:
         self.graph = Graph(on_one_line(title))
         self.label_edges, self.display_lrm, self.shapes = label_edges, display_lrm, shapes
         self.blobs: dict[str, int] = {}
-        self.writers: dict[int, int] = {}
-        self.read: set[int] = set()
 
     def build(self, layers: Sequence[LayerParameter]) -> Graph:
-        for layer in layers:
+        nodes: dict[int, Node] = {}
+        for i, (layer, host) in enumerate(zip(layers, hosts([(layer.bottom, layer.top) for layer in layers]), strict=True)):
             lines = get_layer_label(layer, display_lrm=self.display_lrm).split("\n")
-            host = self._host(layer)
-            if host is not None:
-                self.graph.nodes[host].lines += [f"{lines[0]}  {lines[1]}", *lines[2:]]
+            if host is None:
+                nodes[i] = self._add(layer, lines)
             else:
-                self._add(layer, lines)
+                nodes[host].lines += [f"{lines[0]}  {lines[1]}", *lines[2:]]
         return self.graph
 
-    def _host(self, layer: LayerParameter) -> int | None:
-        """Return the layer whose box gets an in-place layer: the one that wrote its blob, unless another layer has read it
-        since."""
-        if len(layer.bottom) != 1 or list(layer.top) != list(layer.bottom):
-            return None
-        blob = self.blobs.get(layer.bottom[0])
-        return None if blob is None or blob in self.read else self.writers.get(blob)
-
-    def _add(self, layer: LayerParameter, lines: list[str]) -> None:
+    def _add(self, layer: LayerParameter, lines: list[str]) -> Node:
         label = get_edge_label(layer) if self.label_edges else ""
         label += " outputs" * label.isdigit()
         node = self._node(Node([*lines, label] if label else lines, choose_color_by_layertype(layer.type)))
         for name in layer.bottom:
             blob = self._blob(name) if name not in self.blobs else self.blobs[name]
             self.graph.edges.append((blob, node))
-            self.read.add(blob)
         for name in layer.top:
             again = name in self.blobs and not layer.bottom  # the same data of another phase
             blob = self.blobs[name] if again else self._blob(name)
             self.graph.edges.append((node, blob))
-            if len(layer.top) == 1 and not again:
-                self.writers[blob] = node
+        return self.graph.nodes[node]
 
     def _blob(self, name: str) -> int:
         shape = self.shapes.get(name)

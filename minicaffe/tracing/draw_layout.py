@@ -41,6 +41,27 @@ class Layout:
     size: Point
 
 
+def hosts(layers: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[int | None]:
+    """Return for each layer (bottoms, tops) the one whose box it joins, None for a box of its own.
+
+    A layer that works in place joins the writer of its blob, unless another layer has read that blob since.
+    """
+    writer: dict[str, int | None] = {}
+    read: set[str] = set()
+    found: list[int | None] = []
+    for i, (bottoms, tops) in enumerate(layers):
+        in_place = len(tops) == 1 and list(tops) == list(bottoms)
+        found.append(writer.get(tops[0]) if in_place and tops[0] not in read else None)
+        if found[i] is not None:
+            continue
+        read.update(bottoms)
+        for name in tops:
+            if bottoms or name not in writer:  # else the same data of another phase
+                writer[name] = i if len(tops) == 1 else None
+                read.discard(name)  # overwritten: the new contents have no reader yet
+    return found
+
+
 def layout(sizes: Sequence[Point], edges: Sequence[Edge]) -> Layout:
     """Place nodes of these sizes (along, across), connected by edges (from, to) without cycles."""
     ranks = ranked(len(sizes), edges)

@@ -30,14 +30,15 @@ from minicaffe.layer import Layer
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.shape.split import Split
-from minicaffe.layers.ssd.box_codes import decode, read_priors
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.net import Net
 from minicaffe.parameters import weight_name
 from minicaffe.registry import explains
 
 from .explanations.explanation import Case, Explanation
+from .explanations.lineage import case_of
 from .explanations.runs import shown_name
+from .explanations.ssd import detections_of, image_of
 from .explanations.terms import Index
 from .receptive_fields import reads_of
 from .trace import MOST_TILES, SAMPLED, Example, LayerFacts, ParamShot, Picture, RoiShot, Step, shot
@@ -142,8 +143,7 @@ def _at_detection(net: Net, k: int, found: Detections, name: str) -> GradientSee
     assert found.sources is not None
     layer = ssd_layer(net)
     if isinstance(layer, DetectionOutput):
-        bottoms, top = ([net.blobs[blob] for blob in names[layer.name]] for names in (net.bottom_names, net.top_names))
-        blob, index = net.bottom_names[layer.name][1], _ssd_score(layer, bottoms, top[0], int(found.sources[k]))
+        blob, index = net.bottom_names[layer.name][1], _ssd_score(net, layer, int(found.sources[k]))
     else:
         blob, index = "cls_prob", (int(found.sources[k]), int(found.classes[k]))
     writer = max(i for i, other in enumerate(net.layers) if blob in net.top_names[other.name])
@@ -164,20 +164,13 @@ def _clear(net: Net, last: int) -> None:
         blob.diff[...] = 0
 
 
-def _ssd_score(layer: DetectionOutput, bottoms: Sequence[Blob], top: Blob, row: int) -> tuple[int, int]:
+def _ssd_score(net: Net, layer: DetectionOutput, row: int) -> tuple[int, int]:
     """Return where in conf (N, P * C) the score of a row of DetectionOutput's top is."""
-    param = layer.param.detection_output_param
-    images, classes = bottoms[0].shape[0], param.num_classes
-    image, kind = (int(number) for number in top.read_data().reshape(-1, 7)[row, :2])
-    score, corners = top.read_data().reshape(-1, 7)[row, 2], top.read_data().reshape(-1, 7)[row, 3:]
-    same = np.flatnonzero(bottoms[1].read_data().reshape(images, -1, classes)[image, :, kind] == score)
-    if len(same) > 1:  # the one whose box it is
-        priors = read_priors(layer, bottoms[2].read_data(), param.code_type)
-        codes = bottoms[0].read_data().reshape(images, len(priors.boxes), layer.loc_classes, 4)[image]
-        own = codes[None, :, 0 if layer.loc_classes == 1 else kind]
-        boxes = decode(own, priors, param.code_type, param.variance_encoded_in_target)[0][same]
-        same = same[np.argsort(np.abs(boxes - corners).sum(axis=1), kind="stable")]
-    return image, int(same[0]) * classes + kind
+    case: Case[DetectionOutput] = case_of(net, net.index_of(layer.name))
+    images = case.y.reshape(-1, 7)[:, 0]
+    image = int(images[row])
+    found = detections_of(case, image_of(case, image))[row - int((images < image).sum())]
+    return image, found.prior * layer.param.detection_output_param.num_classes + found.label
 
 
 def example(net: Net, i: int, bottoms: Sequence[Array]) -> Example | None:

@@ -28,7 +28,7 @@ from minicaffe.files import replacing
 from minicaffe.reads import Axis
 from minicaffe.version import __version__
 
-from .draw_layout import layout
+from .draw_layout import hosts, layout
 from .explanations.lineage import Lineage, Suppression
 from .trace import LayerFacts, ParamShot, Picture, RoiShot, Shot, Statistics, Step, Tiles, Trace
 
@@ -71,27 +71,18 @@ def graph(layers: list[LayerFacts]) -> Json:
 
 def _boxes(layers: list[LayerFacts]) -> tuple[list[list[int]], list[tuple[int, int, str]]]:
     """Return the layers of each box, in order, and the edges (from layer, to layer, blob)."""
-    boxes: list[list[int]] = []
+    boxes: dict[int, list[int]] = {}
     edges: list[tuple[int, int, str]] = []
-    box_of: dict[int, list[int]] = {}
     writer: dict[str, int] = {}
-    read: set[str] = set()
-    for i, layer in enumerate(layers):
-        joins = layer.in_place and layer.tops == layer.bottoms and len(layer.tops) == 1
-        host = writer.get(layer.bottoms[0]) if joins else None
-        if host is not None and len(layers[host].tops) == 1 and layer.bottoms[0] not in read:
-            box_of[i] = box_of[host]
-            box_of[i].append(i)
-        else:
-            box_of[i] = [i]
-            boxes.append(box_of[i])
+    for i, (layer, host) in enumerate(zip(layers, hosts([(layer.bottoms, layer.tops) for layer in layers]), strict=True)):
+        if host is None:
+            boxes[i] = [i]
             # one edge for a blob that is two bottoms
             edges += [(writer[name], i, name) for name in dict.fromkeys(layer.bottoms) if name in writer]
-            read.update(layer.bottoms)
-        for name in layer.tops:
-            writer[name] = i
-            read.discard(name)  # overwritten: the new contents have no reader yet
-    return boxes, edges
+        else:
+            boxes[host].append(i)
+        writer.update(dict.fromkeys(layer.tops, i))
+    return list(boxes.values()), edges
 
 
 def _size(box: list[LayerFacts]) -> Point:

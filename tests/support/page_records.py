@@ -143,7 +143,7 @@ def explained(net: Net, layer: str, shape: tuple[int, ...], more: dict[str, Any]
         at = tuple(int(random.integers(n)) for n in shape)
         try:
             found = explain(net, layer, at, **more)
-            texts.append(f"{found.text(40)}\n{found.agrees} {found.computed!r}")
+            texts.append(f"{found.text(40)}\n{found.agrees} {float(found.computed)!r}")
         except Error as error:
             texts.append(str(error))
     return "\n".join(texts)

@@ -255,7 +255,7 @@ def _moves(net: Net, classes: int) -> Array | None:
     return deltas.copy() if deltas.shape[1] == classes else np.repeat(deltas[:, 1:2], classes, axis=1)
 
 
-def _case(net: Net, i: int) -> Case[Any]:
+def case_of(net: Net, i: int) -> Case[Any]:
     """Return layer i after the net's pass."""
     node = net.nodes[i]
     bottoms, tops = ([blob.read_data() for blob in blobs] for blobs in (node.bottoms, node.tops))
@@ -267,7 +267,7 @@ def _of_proposals(net: Net) -> tuple[str, Suppression | None, Origins | None]:
     found = [i for i, layer in enumerate(net.layers) if isinstance(layer, Proposal) and "rois" in net.top_names[layer.name]]
     if not found:
         return "", None, None
-    case: Case[Proposal] = _case(net, found[-1])
+    case: Case[Proposal] = case_of(net, found[-1])
     layer, all_of_them = case.layer, candidates(case)
     seen = all_of_them.order
     boxes, rois = all_of_them.boxes[all_of_them.kept], case.y.reshape(-1, 5)[:, 1:]
@@ -287,7 +287,7 @@ def _of_proposals(net: Net) -> tuple[str, Suppression | None, Origins | None]:
 
 def _of_ssd(net: Net, layer: DetectionOutput, most: int) -> Lineage:
     """Return the way of the detections of the first image."""
-    case: Case[DetectionOutput] = _case(net, net.index_of(layer.name))
+    case: Case[DetectionOutput] = case_of(net, net.index_of(layer.name))
     if not len(case.x):
         raise case.error("there are no images")
     image, param = image_of(case, 0), layer.param.detection_output_param

@@ -134,7 +134,7 @@ def ranked(case: Case[DetectionOutput], image: Image) -> list[Ranked]:
     return found
 
 
-def _found(case: Case[DetectionOutput], image: Image) -> list[Kept]:
+def detections_of(case: Case[DetectionOutput], image: Image) -> list[Kept]:
     """Return one image's detections, in the order of the top."""
     param = case.layer.param.detection_output_param
     found = [
@@ -157,7 +157,7 @@ def detection_output(case: Case[DetectionOutput], at: Index) -> RowExplanation:
         text = "no image has a detection: one row of -1 for each image"
         return row_of(case, at, names, (float(number_of), *[-1.0] * 6), formula=text, sections=())
     image = image_of(case, number_of)
-    found = _found(case, image)[at[2] - int((rows[:, 0] < number_of).sum())]
+    found = detections_of(case, image)[at[2] - int((rows[:, 0] < number_of).sum())]
     slot = found.label if len(image.boxes) > 1 else 0
     box, lines, sizes = _decoded(case, image, slot, found.prior)
     worked = (float(number_of), float(found.label), float(image.scores[found.label, found.prior]), *box)
