@@ -113,9 +113,6 @@ def _nms_of_anchors(case: Case[Proposal], found: Candidates, roi: int) -> list[A
 
 
 def _suppressed_lines(case: Case[Proposal], found: Candidates, i: int, removed: NDArray[np.intp], rows: int) -> list[str]:
-    if not len(removed):
-        return ["it suppresses none of the boxes after it"]
-    head = ["it suppresses", "by score", "score", "box", "overlap"]
     body = [
         [
             "anchor {2} at row {0}, column {1}".format(*_where(case, int(j))),
@@ -126,8 +123,15 @@ def _suppressed_lines(case: Case[Proposal], found: Candidates, i: int, removed: 
         ]
         for k, j in enumerate(removed[:rows])
     ]
-    rest = len(removed) - len(body)
-    return [*table([head, *body], left=1, indent=""), *([f"{rest} more suppressed boxes not shown"] if rest else [])]
+    return _suppressed_table(["it suppresses", "by score", "score", "box", "overlap"], body, len(removed))
+
+
+def _suppressed_table(head: list[str], body: list[list[str]], count: int) -> list[str]:
+    """Return the table of the first of `count` boxes that a box suppresses."""
+    if not count:
+        return ["it suppresses none of the boxes after it"]
+    rest = count - len(body)
+    return [*table([head, *body], indent=""), *([f"{rest} more suppressed boxes not shown"] if rest else [])]
 
 
 def explain_candidate(case: Case[Proposal], row: int, column: int, anchor: int) -> RowExplanation:
@@ -353,12 +357,8 @@ def _nms_of_class(found: _Found, i: int) -> list[Any]:
 
 def _suppressed(last: Suppression, i: int, rows: int) -> list[str]:
     dropped = np.flatnonzero(last.suppressors == i)
-    if not len(dropped):
-        return ["it suppresses none of the boxes after it"]
     body = [
         [f"roi {last.sources[j]}", number(last.scores[j]), corners(last.boxes[j]), number(last.overlaps[j])]
         for j in dropped[:rows]
     ]
-    rest = len(dropped) - len(body)
-    lines = table([["it suppresses", "score", "box", "overlap"], *body], indent="")
-    return [*lines, *([f"{rest} more suppressed boxes not shown"] if rest else [])]
+    return _suppressed_table(["it suppresses", "score", "box", "overlap"], body, len(dropped))
