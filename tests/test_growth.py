@@ -34,9 +34,9 @@ from minicaffe.layers.ssd.detection_files import read_label_map
 from minicaffe.net import Net
 from minicaffe.parameters import check_names, names_near
 from minicaffe.porting import dump
-from minicaffe.porting.near_layers import near_text
 from minicaffe.porting.rescue import rescue
 from minicaffe.porting.retarget import retarget
+from minicaffe.porting.suggestions import suggested_names
 from minicaffe.porting.torch_source import source_of
 from minicaffe.scaling.batch.find import read_list
 from minicaffe.scaling.batch.sources import Files, Sources
@@ -546,7 +546,7 @@ def near_weights(n: int, folder: Path) -> Run:
     made = Net(parse_net(NETS["layers with weights"](n)), TEST)
     zeros = [BlobWeights(blob.shape, False, (np.zeros(blob.count, np.float32),)) for blob in made.layers[-1].blobs]
     stored = WeightsFile("file", [LayerWeights(f"ax{'ax' * 20}{i}", "", list(zeros)) for i in range(n + 1)])
-    return lambda: near_text(made, stored)
+    return lambda: suggested_names(made, stored)
 
 
 def wrong_names(n: int, folder: Path) -> Run:

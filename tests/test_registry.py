@@ -99,7 +99,7 @@ def test_a_users_entry_takes_the_place_of_a_built_in_one_and_not_the_other_way()
     @exports(CATALOGUE["ReLU"])
     def own(g, layer, bottom, top): ...
     assert exports.get(CATALOGUE["ReLU"]) is own
-    assert exports.get(CATALOGUE["TanH"]).__module__ == "minicaffe.porting.onnx.neurons"
+    assert exports.get(CATALOGUE["TanH"]).__module__ == "minicaffe.porting.onnx.functions"
     """
     subprocess.run([sys.executable, "-c", code], check=True)
 

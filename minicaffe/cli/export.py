@@ -61,7 +61,7 @@ class Int8Options:
 
     def to_int8(self, net: Net, model: Path, options: InputOptions, whole: Whole | None) -> None:
         """Quantize the model, and print what it costs. Raises Error."""
-        from minicaffe.porting.onnx.int8 import Labelled, mean_average_precision, outputs_on, quantize
+        from minicaffe.porting.onnx.session import Labelled, mean_average_precision, outputs_on, quantize
 
         feeds = _feeds(net, self.calibrate, options, whole)
         labelled = []

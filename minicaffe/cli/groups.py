@@ -22,7 +22,7 @@ from minicaffe.formats.weights import no_name_fits, read_weights
 from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Keep, Net, Watch
 from minicaffe.net_arguments import state_applied
-from minicaffe.porting.near_layers import near_text
+from minicaffe.porting.suggestions import suggested_names
 from minicaffe.proto import caffe_pb2
 
 from .common import listed, warn
@@ -246,7 +246,7 @@ class StateOptions(UnknownFieldOptions):
             report = loaded.copy_from(stored)
             missing -= set(report.loaded)
             if loaded.params and not report.loaded:
-                raise no_name_fits(file, net_file.file, near_text(loaded, stored))
+                raise no_name_fits(file, net_file.file, suggested_names(loaded, stored))
             if report.unused:
                 echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
         names, total = [name for name in loaded.params if name in missing], len(loaded.params)

@@ -18,6 +18,8 @@ from minicaffe.errors import Error
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
 
+from .graph import Graph
+
 TOLERANCE = 1e-4
 """The largest relative difference that counts as agreement."""
 
@@ -72,14 +74,16 @@ def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
         net.forward(end=until)
     finally:
         net.remove_hook(keep)
-    for layer in proposed:
-        rois = net.top_names[layer.name][0]
-        run.made_of.update(dict.fromkeys(_dependent(net, rois), rois))
+    graph = Graph(layer.param for layer in net.layers)
+    for i in (i for i, layer in enumerate(net.layers) if layer in proposed):
+        rois = graph.name((i, 0))
+        dependent = (graph.name(value) for k in graph.after([(i, 0)]) for value in graph.values(k))
+        run.made_of.update(dict.fromkeys([rois, *dependent], rois))
     return run
 
 
 def _scores(layer: Proposal, bottoms: list[Blob]) -> Array:
-    """The scores (R,) of the proposals."""
+    """Return the scores (R,) of the proposals."""
     # The net's Proposal may have one top: run again with two, which gives the scores.
     rois, scores = Blob(dtype=layer.dtype), Blob(dtype=layer.dtype)
     layer.forward_cpu(bottoms, [rois, scores])
@@ -87,17 +91,8 @@ def _scores(layer: Proposal, bottoms: list[Blob]) -> Array:
     return values
 
 
-def _dependent(net: Net, blob: str) -> set[str]:
-    """blob, and the blobs that are computed from it."""
-    found = {blob}
-    for node in net.nodes:
-        if found.intersection(node.bottom_names):
-            found.update(node.top_names)
-    return found
-
-
 def differences(ours: Run, theirs: Mapping[str, Array]) -> list[Difference]:
-    """A Difference for each array of theirs, by name."""
+    """Return a Difference for each array of theirs, by name."""
     orders = {rois: matched(ours.blobs[rois], theirs[rois], scores) for rois, scores in ours.scores.items() if rois in theirs}
     found = []
     for name, array in theirs.items():
@@ -111,7 +106,8 @@ def differences(ours: Run, theirs: Mapping[str, Array]) -> list[Difference]:
 
 
 def difference(name: str, ours: Array, theirs: Array, note: str = "", scale: float | None = None) -> Difference:
-    """The difference of two arrays. scale: for a gradient; it is relative to that, if more than ours' largest magnitude."""
+    """Return the difference of two arrays. scale: for a gradient; it is relative to that, if more than ours' largest
+    magnitude."""
     if ours.shape != theirs.shape:
         return Difference(name, ours.shape, theirs.shape, np.inf, np.inf, note)
     with np.errstate(invalid="ignore"):
@@ -125,7 +121,7 @@ def difference(name: str, ours: Array, theirs: Array, note: str = "", scale: flo
 
 
 def uninformative(found: Iterable[Difference]) -> str:
-    """Why agreement would say nothing: the outputs hold one number each. "" if it says something."""
+    """Return why agreement would say nothing, the outputs hold one number each; "" if it says something."""
     outputs = [one for one in found if not one.gradient]
     if not all(one.constant for one in outputs):
         return ""
@@ -134,7 +130,8 @@ def uninformative(found: Iterable[Difference]) -> str:
 
 
 def matched(ours: Array, theirs: Array, scores: Array) -> tuple[NDArray[np.intp] | None, str]:
-    """The order that brings theirs (R, 5) into the order of ours (R, 5), or None for no change, and a note on moved rows.
+    """Return the order that brings theirs (R, 5) into the order of ours (R, 5), or None for no change, and a note on moved
+    rows.
 
     scores: ours (R,). Rows within the tolerance stay; each other one is matched with the nearest one left.
     """

@@ -24,14 +24,13 @@ from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 
-from .layer_params import input_layer
+from .graph import Graph, input_layer
 from .rescue import ENDS, OLD_END, STATISTICS, clean, is_loss, leave_out_training
+from .rescue_inputs import FIXED, dummy_shape, input_note
 
 LayerParameter = caffe_pb2.LayerParameter
 Shapes = Mapping[str, tuple[int, ...]]
 
-FIXED = {"im_info": (1, 3), "rois": (1, 5)}
-"""Inputs of detectors that are no images."""
 OF_ROIDB = (RoIData, FrcnnRoiData)
 """Data layers whose further tops are more than labels."""
 
@@ -55,8 +54,9 @@ class Deployed:
 
 
 def deploy(file: NetFile, state: caffe_pb2.NetState, shapes: Shapes = MappingProxyType({})) -> Deployed:
-    """The net of a prototxt for use: state is its state in TEST. shapes: of inputs, by top, where data layers do not say them;
-    tops that would count as labels become inputs. Raises Error for a shape that neither says, and for a net without outputs."""
+    """Return the net of a prototxt for use: state is its state in TEST. shapes: of inputs, by top, where data layers do not say
+    them; tops that would count as labels become inputs. Raises Error for a shape that neither says, and for a net without
+    outputs."""
     deployed = Deployed(caffe_pb2.NetParameter(name=file.param.name), file.file)
     whole = caffe_pb2.NetParameter()
     whole.CopyFrom(file.param)
@@ -68,7 +68,7 @@ def deploy(file: NetFile, state: caffe_pb2.NetState, shapes: Shapes = MappingPro
     now = filter_layers([(layer, None) for layer in original], state)
     used = {id(layer) for layer, _ in now}
     sources |= {top: i for i, layer in enumerate(original) if not layer.bottom and id(layer) in used for top in layer.top}
-    needed = _needed(layers)
+    needed = Graph(layers).inputs
     if unknown := [name for name in shapes if name not in needed]:
         dims = ",".join(map(str, shapes[unknown[0]]))
         raise Error(f"--shape {unknown[0]}={dims}: the inputs in place of data layers are {', '.join(needed) or 'none'}")
@@ -83,7 +83,7 @@ def deploy(file: NetFile, state: caffe_pb2.NetState, shapes: Shapes = MappingPro
 
 
 def _without_label_readers(layers: list[LayerParameter], shapes: Shapes, notes: list[str]) -> list[LayerParameter]:
-    """Without layers that compute from labels and something else, as a MarginInnerProduct, and all that follows them. Losses
+    """Leave out layers that compute from labels and something else, as a MarginInnerProduct, and all that follows them. Losses
     and Accuracy stay: clean replaces them."""
     labels, gone, removed = set[str](), set[str](), list[str]()
     kept = []
@@ -107,20 +107,11 @@ def _is_end(layer: LayerParameter) -> bool:
     return is_loss(layer) or class_of(layer) in ENDS or layer.type == OLD_END
 
 
-def _needed(layers: list[LayerParameter]) -> list[str]:
-    """The blobs that layers read and that none before them makes."""
-    needed, given = dict[str, None](), set[str]()
-    for layer in layers:
-        needed.update(dict.fromkeys(name for name in layer.bottom if name not in given))
-        given.update(layer.top)
-    return list(needed)
-
-
 def _inputs(
     needed: list[str], file: NetFile, sources: dict[str, int], shapes: Shapes, deployed: Deployed
 ) -> Iterator[LayerParameter]:
-    """The layers that give the needed blobs: an Input each. Layers of constants stay, a DummyData only next to other inputs.
-    Raises Error."""
+    """Yield the layers that give the needed blobs: an Input each. Layers of constants stay, a DummyData only next to other
+    inputs. Raises Error."""
     layers = file.param.layer
     constants = {sources[name] for name in needed if name in sources and _is_constant(layers[sources[name]])}
     if all(sources.get(name) in constants for name in needed):
@@ -135,21 +126,21 @@ def _inputs(
             raise PrototxtError(f'no layer makes "{name}": give --shape {name}=N,C,H,W', file=file.file)
         param, source = layers[sources[name]], file.sources[sources[name]]
         shape = shapes.get(name) or FIXED.get(name) or _shape(param, name, str(source.at()))
-        deployed.notes.append(f"Input {name} ({'x'.join(map(str, shape))}) replaces {param.name} ({param.type}).")
+        layer = input_layer(name, shape, top=name)
+        deployed.notes.append(input_note(layer, param))
         if is_data(param) and not deployed.options and len(shape) >= 4:
             deployed.options = preprocessing(param)
-        yield input_layer(name, shape, top=name)
+        yield layer
 
 
 def _is_constant(param: LayerParameter) -> bool:
-    """True for a layer without bottoms that reads no data."""
+    """Return True for a layer without bottoms that reads no data."""
     return not is_data(param) and param.type != "Python"
 
 
 def _shape(param: LayerParameter, name: str, place: str) -> tuple[int, ...]:
-    if class_of(param) is DummyData and param.dummy_data_param.shape:
-        given = param.dummy_data_param.shape
-        return tuple(given[min(list(param.top).index(name), len(given) - 1)].dim)
+    if given := dummy_shape(param, name):
+        return given
     if name != param.top[0]:
         raise PrototxtError(f'the shape of the input "{name}" is not known: give --shape {name}=N,...', file=place)
     return image_shape(param, place, {})
@@ -161,7 +152,7 @@ def _batch_statistics(layer: LayerParameter) -> bool:
 
 
 def preprocessing(param: LayerParameter) -> str:
-    """The options of classify and run for the mean and the factor of a data layer."""
+    """Return the options of classify and run for the mean and the factor of a data layer."""
     transform = param.transform_param
     words = ["--mean", "0,0,0"]
     if transform.mean_file:

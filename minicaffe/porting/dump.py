@@ -53,7 +53,7 @@ class Dump:
 
     @property
     def forks(self) -> list[str]:
-        """Whose layers those are that forks have several of, where the stored blobs tell: a sentence for each kind."""
+        """The forks of layers that several have, where the stored blobs tell: a sentence for each kind."""
         found = []
         for layer in self.layers:
             shapes = [blob.shape for blob in layer.blobs if blob is not None]
@@ -101,7 +101,7 @@ def read(path: Path) -> Dump:
 
 
 def kind_of(buffer: Buffer) -> str:
-    """NET, STATE or BLOB, by the fields of the message. Raises WireError for anything else."""
+    """Return NET, STATE or BLOB, by the fields of the message. Raises WireError for anything else."""
     seen: set[tuple[int, int]] = set()
     for count, item in enumerate(fields(buffer, 0, len(buffer))):
         seen.add((item.number, item.kind))
@@ -136,7 +136,7 @@ def _state_arrays(path: Path) -> Arrays:
 
 
 def _read_hdf5(path: str) -> Dump:
-    """A net, a state, or any other HDF5 file: all numeric datasets by their paths."""
+    """Read a net, a state, or any other HDF5 file: all numeric datasets by their paths."""
     h5py = hdf5.require_h5py()
     with hdf5.reading(path) as file:
         is_state = hdf5.has(file, "iter") and isinstance(hdf5.child_of(file, "history"), h5py.Group)

@@ -32,6 +32,8 @@ from minicaffe.parameters import Weights, check_names_differ, put_weights, weigh
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of, linear_block
 
+from .graph import Graph
+
 AFFINE = (BatchNorm, BN, Scale, Bias)
 LinearBlock = caffe_pb2.ConvolutionParameter | caffe_pb2.InnerProductParameter
 
@@ -56,7 +58,7 @@ class _NotFoldedError(Exception):
 
 
 def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights, fork: str = "") -> Merged:
-    """param (filtered for TEST, Split layers allowed) and the arrays of its layers -> the same net with fewer layers.
+    """Return the net with fewer layers, from param (filtered for TEST, Split layers allowed) and the arrays of its layers.
 
     fork: the net's. Neither is changed. The linear layer's top gets the name of the last top of the chain, so that readers find
     it and outputs keep their names.
@@ -64,7 +66,7 @@ def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights, fork: str 
     new = caffe_pb2.NetParameter()
     new.CopyFrom(param)
     merged = Merged(new, {name: list(arrays) for name, arrays in weights.items()})
-    sources, readers = _trace(new)
+    graph = Graph(new.layer)
     names = Counter(spec.name for layer in new.layer for spec in layer.param if spec.name)
     shared = {name for name, count in names.items() if count > 1}
     into: dict[int, int] = {}
@@ -72,9 +74,9 @@ def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights, fork: str 
         if class_of(layer) not in AFFINE:  # exactly: a derived class may compute something else
             continue
         try:
-            source = sources[i][0]
+            source = graph.makers(i)[0]
             root = into.get(source, source)  # the source may be folded already: a chain of BatchNorm and Scale
-            _check_readers(layer, new.layer[root], readers[source])
+            _check_readers(layer, new.layer[root], len(graph.readers[source, 0]))
             _check_linear(new.layer[root], shared)
             _fold(new.layer[root], layer, merged, fork)
         except _NotFoldedError as error:
@@ -91,7 +93,8 @@ def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights, fork: str 
 
 
 def merge_net(net: Net) -> tuple[Net, Merged]:
-    """net (of phase TEST) folded: a new Net with the same input shapes, and the report. Raises Error for a TRAIN net."""
+    """Return a new Net of net (of phase TEST) folded, with the same input shapes, and the report. Raises Error for a TRAIN
+    net."""
     if net.phase != TEST:
         raise Error("BatchNorm is folded in a TEST net: in TRAIN it uses the statistics of the batch")
     check_names_differ(net.layers, "folding")
@@ -104,19 +107,6 @@ def merge_net(net: Net) -> tuple[Net, Merged]:
 
 
 # Which layers can be folded.
-
-
-def _trace(param: caffe_pb2.NetParameter) -> tuple[list[list[int]], Counter[int]]:
-    """The layers that made the bottoms of each layer, and the number of readers of each layer's first top."""
-    last: dict[str, tuple[int, int]] = {}
-    sources: list[list[int]] = []
-    readers: Counter[int] = Counter()
-    for i, layer in enumerate(param.layer):
-        made = [last[name] for name in layer.bottom]
-        sources.append([index for index, _ in made])
-        readers.update(index for index, top in made if top == 0)
-        last.update((name, (i, j)) for j, name in enumerate(layer.top))  # after its bottoms are looked up: it may be in place
-    return sources, readers
 
 
 def _check_readers(layer: caffe_pb2.LayerParameter, root: caffe_pb2.LayerParameter, readers: int) -> None:
@@ -167,7 +157,7 @@ def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merge
 
 
 def scaled(kind: type[Layer], weight: Array, factor: Array, block: LinearBlock) -> Array:
-    """weight of a linear layer of class kind times factor (num_output,) along its outputs; block: its parameters."""
+    """Return weight of a linear layer of class kind times factor (num_output,) along its outputs; block: its parameters."""
     if kind is Deconvolution and isinstance(block, caffe_pb2.ConvolutionParameter):  # (C, num_output / group, *kernel)
         split = weight.reshape(block.group, -1, *weight.shape[1:])
         lanes = factor.reshape(block.group, 1, weight.shape[1], *[1] * (weight.ndim - 2))
@@ -178,7 +168,7 @@ def scaled(kind: type[Layer], weight: Array, factor: Array, block: LinearBlock) 
 
 
 def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dict[str, str], fork: str) -> tuple[Array, Array]:
-    """(factor, shift) of a layer that computes x * factor + shift, float64, of one shape. Raises _NotFoldedError."""
+    """Return (factor, shift) of a layer that computes x * factor + shift, float64, of one shape. Raises _NotFoldedError."""
     stored = [array.astype(np.float64) for array in arrays]
     if class_of(layer) is Bias:
         return np.ones_like(stored[0]), stored[0]
@@ -200,7 +190,7 @@ def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dic
 
 
 def _affine_of_bn(param: caffe_pb2.BNParameter, stored: Sequence[Array], train: bool) -> tuple[Array, Array]:
-    """_affine of PSPNet's BN (4 blobs) or SegNet's (2)."""
+    """Return _affine of PSPNet's BN (4 blobs) or SegNet's (2)."""
     if len(stored) == 2:
         if param.bn_mode != INFERENCE:
             raise _NotFoldedError("it uses the statistics of the batch, as SegNet's does without bn_mode: INFERENCE")
@@ -213,7 +203,7 @@ def _affine_of_bn(param: caffe_pb2.BNParameter, stored: Sequence[Array], train: 
 
 
 def _inverse_std(var: Array, eps: float) -> Array:
-    """1 / sqrt(var + eps). Raises _NotFoldedError where that is no number."""
+    """Return 1 / sqrt(var + eps). Raises _NotFoldedError where that is no number."""
     if not (var + eps > 0).all():
         raise _NotFoldedError(f"its variance + eps is not positive everywhere (the minimum is {(var + eps).min():.4g})")
     inverse_std: Array = 1 / np.sqrt(var + eps)
@@ -221,12 +211,12 @@ def _inverse_std(var: Array, eps: float) -> Array:
 
 
 def _check_axis(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, weight: Array, size: int, count: int) -> None:
-    """Raises _NotFoldedError unless the layer has a value per output of root, or one value for all."""
+    """Raise _NotFoldedError unless the layer has a value per output of root, or one value for all."""
     if class_of(layer) in (Scale, Bias) and size == 1:
         return
     axis = {BatchNorm: 1, BN: 1, Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}[class_of(layer)]
-    # behind: spatial axes
-    outputs, behind = getattr(root, linear_block(root)).axis, 0 if class_of(root) is InnerProduct else weight.ndim - 2
-    if size != count or axis != (outputs if axis >= 0 else -1 - behind):
+    # after: spatial axes
+    outputs, after = getattr(root, linear_block(root)).axis, 0 if class_of(root) is InnerProduct else weight.ndim - 2
+    if size != count or axis != (outputs if axis >= 0 else -1 - after):
         outputs_of = f'the {count} outputs of {root.type} layer "{root.name}"'
         raise _NotFoldedError(f"its axis {axis} ({size} values) is not the axis of {outputs_of}")

@@ -42,7 +42,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 
 from . import rescue_inputs
-from .layer_params import clear_fillers
+from .graph import Graph, bypass, clear_fillers
 
 LayerParameter = caffe_pb2.LayerParameter
 
@@ -84,9 +84,9 @@ class Rescued:
 def rescue(
     path: str | os.PathLike[str], fork: str = "", shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> Rescued:
-    """The net of a .caffemodel of any fork and age, for TEST. fork: its name, for a file whose fields forks read in different
-    ways. shapes: of inputs; the others' are derived from the weights. Raises WeightsError, and Error for an unknown fork and
-    for a shape of a blob that is no input."""
+    """Return the net of a .caffemodel of any fork and age, for TEST. fork: its name, for a file whose fields forks read in
+    different ways. shapes: of inputs; the others' are derived from the weights. Raises WeightsError, and Error for an unknown
+    fork and for a shape of a blob that is no input."""
     param, found = read_stored_net(path, fork)
     rescued = Rescued(caffe_pb2.NetParameter(name=param.name), file=os.fspath(path))
     if found.evidence:
@@ -111,23 +111,18 @@ TRAIN_STATE = caffe_pb2.NetState(phase=caffe_pb2.TRAIN)
 
 
 def clean(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState = TEST_STATE) -> list[LayerParameter]:
-    """The layers that compute outputs in this state, connected. Data layers are removed, so some bottoms have no top."""
-    layers = _without_splits(_of_test(layers, notes, state))
-    layers, wanted = _without_losses(layers, notes, state)
-    kept, gone = list[LayerParameter](), list[str]()
-    for layer in reversed(layers):
-        if not wanted.isdisjoint(layer.top) and (layer.bottom or class_of(layer) in (Input, Parameter)):
-            kept.append(layer)
-            wanted.update(layer.bottom)
-        elif layer.bottom:
-            gone.append(layer.name)
-    if gone:
-        notes.append(f"Removed, for labels and targets only: {', '.join(reversed(gone))}.")
-    return kept[::-1]
+    """Return the layers that compute outputs in this state, connected. Data layers are removed, so some bottoms have no top."""
+    layers = bypass(_of_test(layers, notes, state), lambda layer: issubclass(class_of(layer), Split))
+    layers, wanted = _without_losses(_without_targets(layers), notes, state)
+    graph = Graph(layers)
+    needed = graph.before(value for name, value in graph.last.items() if name in wanted)
+    if gone := [layer.name for i, layer in graph.layers.items() if i not in needed and layer.bottom]:
+        notes.append(f"Removed, for labels and targets only: {', '.join(gone)}.")
+    return [layers[i] for i in sorted(needed) if layers[i].bottom or class_of(layers[i]) in (Input, Parameter)]
 
 
 def _of_test(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState) -> list[LayerParameter]:
-    """Without layers for other states, such as TRAIN, unless no other layer makes their tops; without what reads those."""
+    """Leave out layers for other states, such as TRAIN, unless no other layer makes their tops; and what reads those."""
     given = {top for layer in layers if rules_keep(layer, state) for top in layer.top}
     gone = set[str]()
     kept = []
@@ -149,21 +144,16 @@ def _of_test(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.Ne
 
 
 def rules_keep(layer: LayerParameter, state: caffe_pb2.NetState) -> bool:
-    """True if a layer's include and exclude rules keep it in this state."""
+    """Return True if a layer's include and exclude rules keep it in this state."""
     meets = Rules(state).meets
     return any(map(meets, layer.include)) if layer.include else not any(map(meets, layer.exclude))
 
 
-def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
-    """Without Splits and layers that make targets; the readers of these read their bottoms."""
-    names: dict[str, str] = {}
+def _without_targets(layers: list[LayerParameter]) -> list[LayerParameter]:
+    """Return the layers without those that make targets; the heads read the proposals that these sampled."""
     kept: list[LayerParameter] = []
     for layer in layers:
-        layer.bottom[:] = [names.get(name, name) for name in layer.bottom]
         samples = TARGETS.get(layer.python_param.module) if layer.type == "Python" else None
-        if issubclass(class_of(layer), Split):
-            names.update(dict.fromkeys(layer.top, layer.bottom[0]))
-            continue
         if class_of(layer) is ProposalTarget or samples:
             rois, proposed = layer.top[0], layer.bottom[0]
             for earlier in kept:  # the proposals take the name that the heads read: rois
@@ -171,20 +161,20 @@ def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
                 earlier.top[:] = [rois if name == proposed else name for name in earlier.top]
         elif class_of(layer) is not AnchorTarget and samples is None:
             kept.append(layer)
-        for top in layer.top:
-            if top not in layer.bottom:
-                names.pop(top, None)  # written anew: the name no longer stands for a Split's bottom
     return kept
 
 
 def _without_losses(
     layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState
 ) -> tuple[list[LayerParameter], set[str]]:
-    """The layers, with probabilities in place of losses unless the net has its own end, and the blobs that are its outputs."""
+    """Return the layers, with probabilities in place of losses unless the net has its own end, and the blobs that are its
+    outputs."""
     losses = [layer for layer in layers if is_loss(layer)]
     kept = [x for x in layers if not is_loss(x) and class_of(x) not in ENDS and x.type != OLD_END]
-    wanted = (_unread(layers) | _evaluated(layers, losses)) & {name for layer in kept if layer.bottom for name in layer.top}
-    # GoogLeNet's auxiliary classifiers weigh 0.3 beside 1; the two losses of a detector weigh the same.
+    graph = Graph(layers)
+    unread = {graph.name(value) for value in graph.unread()}
+    wanted = (unread | _evaluated(layers, losses)) & {name for layer in kept if layer.bottom for name in layer.top}
+    # GoogLeNet's auxiliary classifiers weigh 0.3 next to 1; the two losses of a detector weigh the same.
     heaviest = max((weight_of(layer) for layer in losses), default=0.0)
     names = Counter(name for layer in kept for name in [layer.name, *layer.top])
     own = {id(layer): _own_end(layer, kept, state) for layer in losses}
@@ -216,14 +206,14 @@ def _without_losses(
 
 
 def _evaluated(layers: list[LayerParameter], losses: list[LayerParameter]) -> set[str]:
-    """The predictions that layers of evaluation read and no loss."""
+    """Return the predictions that layers of evaluation read and no loss."""
     return {x.bottom[0] for x in layers if class_of(x) in EVALUATIONS} - {name for loss in losses for name in loss.bottom[:1]}
 
 
 def _own_end(loss: LayerParameter, layers: list[LayerParameter], state: caffe_pb2.NetState) -> LayerParameter | None:
-    """The layer with which the net ends in this state in place of the loss: the last one, after its predictions, that makes
-    what would replace the loss, with no weights between them. After a loss that the state leaves out it is the last one that
-    does so, or that the state's rules add, weights or not."""
+    """Return the layer with which the net ends in this state in place of the loss: the last one, after its predictions, that
+    makes what would replace the loss, with no weights between them. After a loss that the state leaves out it is the last one
+    that does so, or that the state's rules add, weights or not."""
     reached, end, is_kept = set(loss.bottom[:1]), None, rules_keep(loss, state)
     made = DetectionOutput if class_of(loss) is MultiBoxLoss else PROBABILITIES.get(class_of(loss))
     for layer in layers:
@@ -235,17 +225,8 @@ def _own_end(loss: LayerParameter, layers: list[LayerParameter], state: caffe_pb
     return end
 
 
-def _unread(layers: list[LayerParameter]) -> set[str]:
-    """The blobs that no layer after their last writer reads."""
-    unread: set[str] = set()
-    for layer in layers:
-        unread.difference_update(layer.bottom)
-        unread.update(layer.top)
-    return unread
-
-
 def _detections(loss: LayerParameter) -> list[LayerParameter]:
-    """The layers of SSD's test nets that correspond to the MultiBoxLoss of the train net."""
+    """Return the layers of SSD's test nets that correspond to the MultiBoxLoss of the train net."""
     given, (boxes, scores, priors) = loss.multibox_loss_param, loss.bottom[:3]
     reshape = LayerParameter(name=f"{scores}_reshape", type="Reshape", bottom=[scores], top=[f"{scores}_reshape"])
     reshape.reshape_param.shape.dim.extend([0, -1, given.num_classes])  # (N, P * K) to (N, P, K): a softmax per prior
@@ -271,7 +252,7 @@ def weight_of(layer: LayerParameter) -> float:
 
 
 def _probabilities(loss: LayerParameter, names: Counter[str]) -> LayerParameter:
-    """The layer that computes a loss's probabilities, named as in test nets: cls_score -> cls_prob, else prob."""
+    """Return the layer that computes a loss's probabilities, named as in test nets: cls_score -> cls_prob, else prob."""
     source = loss.bottom[0]
     name = source.replace("_score", "_prob") if "_score" in source else "prob"
     if names[name]:

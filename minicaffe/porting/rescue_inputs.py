@@ -22,10 +22,12 @@ from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 
-from .layer_params import clear_fillers, input_layer
+from .graph import Graph, clear_fillers, input_layer
 
 LayerParameter = caffe_pb2.LayerParameter
 
+FIXED = {"im_info": (1, 3), "rois": (1, 5)}
+"""Inputs of detectors that are no images."""
 COMMON_SIZES = (224, 227, 32, 28, 256, 299, 231, 112, 96, 128, 64, 48, 24, 12, 300, 512)
 """Tried first if an InnerProduct determines the size of the map before it."""
 LARGEST = 640
@@ -42,15 +44,12 @@ def add_inputs(
     shapes: Mapping[str, tuple[int, ...]],
     notes: list[str],
 ) -> tuple[list[LayerParameter], list[str]]:
-    """layers, preceded by an Input layer for each blob that they read and do not make, and a sentence for each guessed size.
+    """Return layers, preceded by an Input layer for each blob that they read and do not make, and a sentence for each guessed
+    size.
 
     shapes: of inputs whose shape is known. Raises Error for one that is no input.
     """
-    given: set[str] = set()
-    needed: dict[str, None] = {}
-    for layer in layers:
-        needed.update(dict.fromkeys(name for name in layer.bottom if name not in given))
-        given.update(layer.top)
+    needed = Graph(layers).inputs
     for name, given_shape in shapes.items():
         if name not in needed:
             text = ",".join(map(str, given_shape))
@@ -70,21 +69,26 @@ def add_inputs(
     else:
         notes.extend(f"The size of {layer.name} is not in the file: use any that the layers accept." for layer in unsure)
     for layer in inputs:
-        source = sources.get(layer.name)
-        shape = "x".join(map(str, layer.input_param.shape[0].dim))
-        notes.append(f"Input {layer.name} ({shape})" + (f" replaces {source.name} ({source.type})." if source else "."))
+        notes.append(input_note(layer, sources.get(layer.name)))
     return [*inputs, *layers], guesses
 
 
+def input_note(layer: LayerParameter, source: LayerParameter | None) -> str:
+    """Return a sentence on an Input layer, and on the data layer in whose place it is."""
+    shape = "x".join(map(str, layer.input_param.shape[0].dim))
+    return f"Input {layer.name} ({shape})" + (f" replaces {source.name} ({source.type})." if source else ".")
+
+
+def dummy_shape(source: LayerParameter, top: str) -> tuple[int, ...]:
+    """Return the shape that a DummyData layer gives a top; () for another layer, or without a shape."""
+    shapes = source.dummy_data_param.shape if class_of(source) is DummyData else ()
+    return tuple(shapes[min(list(source.top).index(top), len(shapes) - 1)].dim) if shapes else ()
+
+
 def _shape(name: str, source: LayerParameter | None, readers: _Readers) -> tuple[tuple[int, ...], bool]:
-    """A shape for an input, and whether it is certain."""
-    if name == "im_info":
-        return (1, 3), True
-    if name == "rois":
-        return (1, 5), True
-    if source is not None and class_of(source) is DummyData and source.dummy_data_param.shape:
-        shapes = source.dummy_data_param.shape
-        return tuple(shapes[min(list(source.top).index(name), len(shapes) - 1)].dim), True
+    """Return a shape for an input, and whether it is certain."""
+    if given := FIXED.get(name) or (source is not None and dummy_shape(source, name)):
+        return given, True
     if source is not None and class_of(source) is MemoryData:
         block = source.memory_data_param
         return (1, block.channels, block.height, block.width), True
@@ -111,7 +115,7 @@ class _Readers:
         self._products = self._first(lambda layer: class_of(layer) is InnerProduct and layer.name in stored)
 
     def _first(self, wanted: Callable[[LayerParameter], bool]) -> dict[str, int]:
-        """For each blob, the first wanted layer that depends on it."""
+        """Return for each blob the first wanted layer that depends on it."""
         found: dict[str, int] = {}
         # backwards, so that what depends on a blob is known before its maker
         for i, layer in reversed(list(enumerate(self._layers))):
@@ -121,7 +125,7 @@ class _Readers:
         return found
 
     def channels(self, name: str) -> int | None:
-        """The channels of a map, from the weights of the first layer with weights that depends on it; None for an
+        """Return the channels of a map, from the weights of the first layer with weights that depends on it; None for an
         InnerProduct."""
         if name not in self._weighted:
             return 3
@@ -137,7 +141,7 @@ class _Readers:
         return blob.shape[0] if kind is Deconvolution else None  # (inputs, outputs / group, ...)
 
     def features(self, name: str) -> tuple[int, ...]:
-        """The shape of an InnerProduct's bottom: a vector along its axis."""
+        """Return the shape of an InnerProduct's bottom: a vector along its axis."""
         if name not in self._products:
             return 1, 1
         layer = self._layers[self._products[name]]
@@ -145,7 +149,7 @@ class _Readers:
 
 
 def _sizing_product(layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> int | None:
-    """The index of the first InnerProduct, if its weights tell the size of the image: not behind rois."""
+    """Return the index of the first InnerProduct, if its weights tell the size of the image: not after rois."""
     at = next((i for i, layer in enumerate(layers) if class_of(layer) is InnerProduct and layer.name in stored), None)
     return None if at is None or any(issubclass(class_of(layer), RoiLayer) for layer in layers[:at]) else at
 
@@ -160,7 +164,9 @@ def _fit(
     """Find the height and width at which the map before the InnerProduct layers[at] fits its weights; a sentence on them."""
     none = f"No square {given.name} fits the weights of {layers[at].name}: give its shape."
     wanted = _length(layers[at], stored)
-    net = caffe_pb2.NetParameter(layer=[*inputs, *_before(layers[:at], layers[at].bottom[0])])
+    graph = Graph(layers[:at])
+    before = graph.before(filter(None, [graph.last.get(layers[at].bottom[0])]))
+    net = caffe_pb2.NetParameter(layer=[*inputs, *(layers[i] for i in sorted(before))])
     for layer in net.layer:
         clear_fillers(layer)  # only shapes matter: no time for random weights
     try:
@@ -191,13 +197,3 @@ def _length(layer: LayerParameter, stored: dict[str, LayerWeights]) -> int:
     blob = stored[layer.name].blobs[0]
     assert blob is not None
     return blob.shape[-2 if layer.inner_product_param.transpose else -1]
-
-
-def _before(layers: list[LayerParameter], blob: str) -> list[LayerParameter]:
-    """The layers on which a blob depends."""
-    needed, kept = {blob}, []
-    for layer in reversed(layers):
-        if needed & set(layer.top):
-            needed.update(layer.bottom)
-            kept.append(layer)
-    return kept[::-1]

@@ -1,23 +1,108 @@
-"""The changes to another class count, collected before the text is edited."""
+"""The layers of a prototxt in one phase, and the changes to another class count, collected before the text is edited."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import NetFile
+from minicaffe.layer import Layer
+from minicaffe.layer_list import filter_layers
+from minicaffe.layers.elementwise.eltwise import Eltwise
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.proposal.ohem import SoftmaxWithLossOHEM
-from minicaffe.layers.shape.concat import Slice
+from minicaffe.layers.roi.psroi_layer import PSROILayer
+from minicaffe.layers.shape.concat import Concat, Slice
 from minicaffe.layers.shape.reshape import Reshape
-from minicaffe.mode import TEST, TRAIN
+from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of, linear_block
 
-from .retarget_graph import Graph, outputs_field, outputs_of
+from .graph import Graph
+
+
+def outputs_field(layer: caffe_pb2.LayerParameter) -> str:
+    """Return the "block.field" with a layer's number of outputs: num_output, or output_dim of a position-sensitive layer; "" if
+    it has none."""
+    if issubclass(kind := class_of(layer), PSROILayer):
+        return f"{kind.param_block[0]}.output_dim"
+    return f"{linear_block(layer)}.num_output" if linear_block(layer) else ""
+
+
+def outputs_of(layer: caffe_pb2.LayerParameter) -> int:
+    """Return the number of outputs of a layer that has an outputs_field."""
+    block, _, name = outputs_field(layer).partition(".")
+    return int(getattr(getattr(layer, block), name))
+
+
+def reached(starts: Iterable[int], following: Callable[[int], Iterable[int]]) -> list[int]:
+    """Return starts and all layers that following leads to, the nearest first, each once."""
+    found = dict.fromkeys(starts)
+    queue = deque(found)
+    while queue:
+        for i in following(queue.popleft()):
+            if i not in found:
+                found[i] = None
+                queue.append(i)
+    return list(found)
+
+
+@dataclass
+class Heads:
+    """Layers with num_output or output_dim, the nearest first. passed: the readers of a layer on the paths to them."""
+
+    layers: list[int] = field(default_factory=list)
+    passed: dict[int, list[int]] = field(default_factory=dict)
+
+    def paths(self, heads: Iterable[int]) -> list[int]:
+        """Return these heads and all layers on the paths to them."""
+        return reached(heads, lambda i: self.passed.get(i, ()))
+
+
+class PhaseGraph(Graph):
+    """The layers of a prototxt in one phase, by their number in the file, and their classes. ends: the layers whose tops
+    nothing reads, or that have none."""
+
+    def __init__(self, param: caffe_pb2.NetParameter, phase: Phase) -> None:
+        state = caffe_pb2.NetState(phase=caffe_pb2.Phase.Value(phase.name))
+        numbered: list[Any] = [(layer, i) for i, layer in enumerate(param.layer)]
+        super().__init__({i: layer for layer, i in cast(list[Any], filter_layers(numbered, state))})
+        self.kinds = {i: class_of(layer) for i, layer in self.layers.items()}
+        self.ends = sorted({i for i, _ in self.unread()} | {i for i, layer in self.layers.items() if not layer.top})
+
+    def of_class(self, *kinds: type[Layer]) -> list[int]:
+        """Return the layers of exactly these classes."""
+        return [i for i, kind in self.kinds.items() if kind in kinds]
+
+    def dependent(self, starts: Sequence[int]) -> set[int]:
+        """Return these layers and all that depend on them."""
+        return {*starts, *self.after(value for i in starts for value in self.values(i))}
+
+    def heads(self, starts: Iterable[int]) -> Heads:
+        """Return the nearest layers with num_output or output_dim before each of these (or these), and the paths to them."""
+        found = Heads()
+
+        def before(i: int) -> list[int]:
+            kind = self.kinds[i]
+            if kind.linear or issubclass(kind, PSROILayer):
+                found.layers.append(i)
+                return []
+            if self.layers[i].type == "Python":  # unknown: the search ends here
+                return []
+            # others' later bottoms are labels, rois or weights
+            makers = self.makers(i) if kind in (Eltwise, Concat) else self.makers(i)[:1]
+            for maker in makers:
+                found.passed.setdefault(maker, []).append(i)
+            return makers
+
+        reached(starts, before)
+        return found
+
 
 SOFTMAX = (Softmax, SoftmaxWithLoss, SoftmaxWithLossOHEM)
 NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d{1,9})(?!\d)")
@@ -47,8 +132,8 @@ class Plan:
     agnostic: bool = False
     resized: dict[int, None] = field(default_factory=dict)
 
-    def graphs(self) -> list[Graph]:
-        return [Graph(self.net.param, phase) for phase in (TEST, TRAIN)]
+    def graphs(self) -> list[PhaseGraph]:
+        return [PhaseGraph(self.net.param, phase) for phase in (TEST, TRAIN)]
 
     def layer(self, i: int) -> caffe_pb2.LayerParameter:
         return self.net.param.layer[i]
@@ -120,7 +205,7 @@ class Plan:
             self.change(i, "name", old, new)
 
     def hint(self) -> str:
-        """What to do with a net without a class count, for the error."""
+        """Return what to do with a net without a class count, for the error."""
         if any(layer.type == "Python" and layer.python_param.layer == "ProposalLayer" for layer in self.net.param.layer):
             return "; a region proposal net (object or not) fits any number of classes unchanged"
         graph = self.graphs()[0]

@@ -27,7 +27,7 @@ class Edited:
 
 
 def edit(text: str, net: NetFile, changes: Iterable[Change], classes: tuple[int, int]) -> tuple[str, list[Edited]]:
-    """The text (from which net was read) with the changes, and their places in order.
+    """Return the text (from which net was read) with the changes, and their places in order.
 
     In a comment right after a changed value, the old class count and the old value are replaced too. classes: the old count and
     the new. Raises Error for a field that the text does not contain.
@@ -58,7 +58,7 @@ def edit(text: str, net: NetFile, changes: Iterable[Change], classes: tuple[int,
 
 
 def _replacement(tokens: Tokens, first: int, change: Change) -> tuple[int, int, str]:
-    """(begin, end, new text) of a change. first: the token of the field's name, or of a list's value."""
+    """Return (begin, end, new text) of a change. first: the token of the field's name, or of a list's value."""
     at = first
     if tokens.kinds[at] == NAME:
         at += 1 + (tokens.words[at + 1] == ":")  # skip the name and its colon, if any
@@ -79,7 +79,7 @@ def _replacement(tokens: Tokens, first: int, change: Change) -> tuple[int, int, 
 
 
 def _comment(text: str, replaced: tuple[int, int, str], change: Change, classes: tuple[int, int]) -> list[tuple[int, int, str]]:
-    """The edit of a comment on the rest of the line, if only blanks precede it."""
+    """Return the edit of a comment on the rest of the line, if only blanks precede it."""
     match = re.compile(r"[ \t]*#[^\n]*").match(text, replaced[1])
     if match is None or not isinstance(change.old, int):
         return []

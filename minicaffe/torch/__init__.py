@@ -1,9 +1,8 @@
 """minicaffe for PyTorch: the ROI operators with gradients, and nets as torch Modules. Needs PyTorch: minicaffe[torch].
 
-roi_pool, roi_align, roi_align_max, ps_roi_pool, ps_roi_align     functions of tensors (roi.py)
-RoIPool, ROIAlign, PSRoIPool, ..., and the old names              Modules (roi_modules.py)
-nms                                                              (boxes.py)
-to_torch                                                         a Net as a Module (net.py)
+roi_pool, roi_align, roi_align_max, ps_roi_pool, ps_roi_align, nms     functions of tensors (roi.py)
+RoIPool, ROIAlign, PSRoIPool, ..., and the old names                   Modules (roi.py)
+to_torch                                                               a Net as a Module (net.py)
 """
 
 from __future__ import annotations
@@ -15,11 +14,23 @@ try:
 except ModuleNotFoundError as _error:
     raise Error(f"minicaffe.torch needs PyTorch: {install('torch')}") from _error
 
-from .boxes import nms
 from .net import CaffeNet, to_torch
 from .our_layer import OurLayer
-from .roi import ps_roi_align, ps_roi_pool, roi_align, roi_align_max, roi_pool
-from .roi_modules import PSRoIAlign, PSRoIPool, ROIAlign, RoIAlignMax, RoIPool, RoIPoolFunction, _RoIPooling
+from .roi import (
+    PSRoIAlign,
+    PSRoIPool,
+    ROIAlign,
+    RoIAlignMax,
+    RoIPool,
+    RoIPoolFunction,
+    _RoIPooling,
+    nms,
+    ps_roi_align,
+    ps_roi_pool,
+    roi_align,
+    roi_align_max,
+    roi_pool,
+)
 
 __all__ = [
     "CaffeNet",

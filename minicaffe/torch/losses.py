@@ -13,14 +13,15 @@ from minicaffe.layers.loss.sigmoid_cross_entropy_loss import SigmoidCrossEntropy
 from minicaffe.layers.loss.smooth_l1_loss import SmoothL1Loss
 from minicaffe.layers.loss.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
 
-from .apply import Step
+from .our_layer import Step
 
 MOST = -math.log(FLT_MIN)
 """The most that one position adds to SoftmaxWithLoss."""
 
 
 def softmax_with_loss(layer: SoftmaxWithLoss, tops: int) -> Step:
-    """The loss, and with two tops the probabilities. The gradient does not see that a position's loss is at most MOST."""
+    """Return the loss, and with two tops the probabilities. The gradient does not see that a position's loss is at most
+    MOST."""
     axis, ignore = layer.param.softmax_param.axis, layer.ignore
     weights = None if layer.class_weights is None else torch.from_numpy(layer.class_weights)
 

@@ -70,7 +70,7 @@ class CaffeNet(nn.Module):
         self.train(net.phase == TRAIN)
 
     def _new_name(self, layer: str) -> str:
-        """A layer's name as a Module's: without dots, and unlike all attributes of this class."""
+        """Return a layer's name as a Module's: without dots, and unlike all attributes of this class."""
         name = layer.replace(".", "_") or "_"
         while hasattr(self, name):
             name += "_"
@@ -92,7 +92,7 @@ class CaffeNet(nn.Module):
                 setattr(module, name, owner.tensor)
 
     def forward(self, *arrays: Tensor, blobs: Sequence[str] = (), **inputs: Tensor) -> dict[str, Tensor]:
-        """{name: tensor} of the outputs and of blobs. arrays: the inputs in their order; inputs: by name."""
+        """Return {name: tensor} of the outputs and of blobs. arrays: the inputs in their order; inputs: by name."""
         wanted = list(dict.fromkeys([*self.outputs, *blobs]))
         values, _ = self._run(arrays, inputs, set(wanted))
         missing = [name for name in wanted if name not in values]
@@ -101,7 +101,7 @@ class CaffeNet(nn.Module):
         return {name: values[name] for name in wanted}
 
     def loss(self, *arrays: Tensor, **inputs: Tensor) -> Tensor:
-        """The loss: the sum of the tops that have a loss_weight, times it."""
+        """Return the loss: the sum of the tops that have a loss_weight, times it."""
         _, losses = self._run(arrays, inputs, set())
         if not losses:
             raise Error("the net has no loss: no top has a loss_weight")
@@ -118,7 +118,8 @@ class CaffeNet(nn.Module):
         last = {name: i for i, step in enumerate(self.steps) for name in step.bottoms}
         losses: list[Tensor] = []
         for i, step in enumerate(self.steps):
-            tops = getattr(self, step.module)(*(values[name] for name in step.bottoms))
+            module, bottoms = getattr(self, step.module), [values[name] for name in step.bottoms]
+            tops = [module(x) for x in bottoms] if getattr(module, "takes_each", False) else module(*bottoms)
             tops = (tops,) if isinstance(tops, Tensor) else tops
             for name in step.bottoms:
                 if last[name] == i and name not in wanted:  # before the tops: in place these have the same name
@@ -128,7 +129,7 @@ class CaffeNet(nn.Module):
         return values, losses
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Groups for a torch optimizer, each weight with its lr_mult and decay_mult; frozen ones are left out."""
+        """Return groups for a torch optimizer, each weight with its lr_mult and decay_mult; frozen ones are left out."""
         groups: dict[tuple[float, float], list[Tensor]] = {}
         for weight in self._weights:
             if isinstance(weight.tensor, nn.Parameter) and weight.tensor.requires_grad:
@@ -153,7 +154,7 @@ class CaffeNet(nn.Module):
 
 
 def to_torch(net: Net, forms: Mapping[str, Form] | None = None) -> CaffeNet:
-    """net, with copies of its weights, as a torch Module; it trains if the net's phase is TRAIN.
+    """Return net, with copies of its weights, as a torch Module; it trains if the net's phase is TRAIN.
 
     forms: what makes a Module of a layer, by the layer's type (or a Python layer's class), for types of yours:
     a function of (layer, bottoms, tops), or minicaffe.torch.OurLayer.

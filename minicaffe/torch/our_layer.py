@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 
 from .weights import learnt
+
+Step: TypeAlias = Callable[..., Any]
+"""A function of tensors that returns one or a tuple of them."""
 
 
 class Run(Function):
@@ -58,7 +61,7 @@ class OurLayer(nn.Module):
         return tops if self.layer.is_loss else tuple(top.to(given[0].dtype) for top in tops)
 
     def run(self, given: Sequence[Tensor], run: object) -> tuple[Tensor, ...]:
-        """The tops of bottoms and weights; run: which forward this is."""
+        """Return the tops of bottoms and weights; run: which forward this is."""
         for blob, tensor in zip([*self.bottoms, *self.layer.blobs], given, strict=True):
             blob.reshape(tuple(tensor.shape))
             blob.data[...] = self._array(tensor)
@@ -71,7 +74,7 @@ class OurLayer(nn.Module):
     def gradients(
         self, given: Sequence[Tensor], run: object, dtops: Sequence[Tensor], needed: Sequence[bool]
     ) -> list[Tensor | None]:
-        """The gradients in bottoms and weights that are needed."""
+        """Return the gradients in bottoms and weights that are needed."""
         if self.last is not run:  # another forward has used the blobs since: compute this one again
             self.run(given, run)
         for blob, dtop in zip(self.tops, dtops, strict=True):

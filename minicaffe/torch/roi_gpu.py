@@ -43,7 +43,7 @@ class Lent:
 
 
 def lent(tensor: Tensor) -> DeviceArray:
-    """The memory of a contiguous tensor."""
+    """Return the memory of a contiguous tensor."""
     return Lent(tensor)
 
 
@@ -60,7 +60,8 @@ _own = _Own()
 
 
 def pool_on_gpu(operator: RoiOperator, x: Tensor, rois: Tensor) -> Tensor:
-    """y of x (N, C, H, W) and rois (R, 5), of one type, on one GPU. Raises Error for bad rois, DeviceError without PyCUDA."""
+    """Return y of x (N, C, H, W) and rois (R, 5), of one type, on one GPU. Raises Error for bad rois, DeviceError without
+    PyCUDA."""
     x, rois = x.detach().contiguous(), rois.contiguous()
     sizes, y = operator.sizes(x.shape, len(rois)), x.new_empty(len(rois), *operator.bins(x.shape[1]))
     if not y.numel():
@@ -75,7 +76,7 @@ def pool_on_gpu(operator: RoiOperator, x: Tensor, rois: Tensor) -> Tensor:
 
 
 def backward_on_gpu(operator: RoiOperator, dy: Tensor, x: Tensor, rois: Tensor) -> Tensor:
-    """dx of x's shape."""
+    """Return dx of x's shape."""
     x, rois = x.detach().contiguous(), rois.contiguous()
     if not dy.numel() or not x.numel():
         return torch.zeros_like(x)
@@ -94,7 +95,7 @@ def backward_on_gpu(operator: RoiOperator, dy: Tensor, x: Tensor, rois: Tensor) 
 
 
 def _watch(rois: int) -> int:
-    """The address of the flag that a kernel sets to R - (first bad row)."""
+    """Return the address of the flag that a kernel sets to R - (first bad row)."""
     return gpu.current().current_stream.watch(
         lambda left: Error(f"roi {rois - left} is bad: its image or a corner is out of range")
     )

@@ -12,24 +12,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from minicaffe.layer import Layer
-from minicaffe.layers.conv.convolution import Convolution as OurConvolution
 from minicaffe.layers.conv.inner_product import LEAST_SQUARE
 from minicaffe.layers.conv.inner_product import InnerProduct as OurInnerProduct
 from minicaffe.layers.elementwise.channels import channels_of
+from minicaffe.layers.neuron.dropout import Dropout as OurDropout
 from minicaffe.layers.norm import bn as our_bn
 from minicaffe.layers.norm.batch_norm import BatchNorm as OurBatchNorm
 
-CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
-DECONVOLVE = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
-
 
 def copied(layer: Layer, index: int) -> Tensor:
-    """A copy of a layer's blob."""
+    """Return a copy of a layer's blob."""
     return torch.tensor(layer.blobs[index].read_data())
 
 
 def learnt(layer: Layer, index: int) -> nn.Parameter:
-    """A copy of a layer's blob as a Parameter, frozen where its lr_mult is 0."""
+    """Return a copy of a layer's blob as a Parameter, frozen where its lr_mult is 0."""
     specs = layer.param.param
     frozen = index < len(specs) and specs[index].lr_mult == 0  # Caffe's way to freeze a weight
     return nn.Parameter(copied(layer, index), requires_grad=not frozen)
@@ -54,29 +51,6 @@ class Weighted(nn.Module):
         return ", ".join(f"{name}: {tuple(getattr(self, name).shape)}" for name in self.names)
 
 
-class Convolution(Weighted):
-    """Convolution and DepthwiseConvolution, of one to three spatial axes."""
-
-    functions = CONVOLVE
-
-    def __init__(self, layer: OurConvolution) -> None:
-        super().__init__(layer)
-        window, self.axes = layer.window, layer.spatial_axes
-        self.sizes = {"stride": window.stride, "padding": window.pad, "dilation": window.dilation, "groups": layer.group}
-
-    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.functions[self.axes](x, self.weight, self.bias, **self.sizes) for x in xs)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, " + ", ".join(f"{name}={size}" for name, size in self.sizes.items())
-
-
-class Deconvolution(Convolution):
-    """Deconvolution, of one to three spatial axes."""
-
-    functions = DECONVOLVE
-
-
 class InnerProduct(Weighted):
     """InnerProduct; the weight lies as Caffe's does, transposed or not, and with normalize is not scaled."""
 
@@ -94,12 +68,18 @@ class InnerProduct(Weighted):
         return functional.linear(x.reshape(*x.shape[: self.axis], self.inputs), weight, self.bias)
 
 
-class Embed(Weighted):
-    """Embed."""
+class Dropout(nn.Module):
+    """Dropout, with torch's own random numbers while the Module trains."""
+
+    def __init__(self, layer: OurDropout) -> None:
+        super().__init__()
+        self.ratio, self.scale_train = layer.dropout_ratio, layer.scale_train
 
     def forward(self, x: Tensor) -> Tensor:
-        y = functional.embedding(x.long(), self.weight)
-        return y if self.bias is None else y + self.bias
+        if self.scale_train:
+            return functional.dropout(x, self.ratio, self.training)
+        # torch scales while training, this Caffe form in TEST
+        return functional.dropout(x, self.ratio) * (1 - self.ratio) if self.training else x * (1 - self.ratio)
 
 
 class PReLU(Weighted):
@@ -117,7 +97,7 @@ class Parameter(Weighted):
 
 
 def along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
-    """weight in a shape that goes with x where it lies along x's axes from axis on."""
+    """Return weight in a shape that goes with x where it lies along x's axes from axis on."""
     start = axis % x.ndim if weight.ndim else 0
     # ones for the axes after it, so that it broadcasts
     return weight.reshape(weight.shape + (1,) * (x.ndim - start - weight.ndim))

@@ -413,10 +413,10 @@ def test_the_mean_of_images(folder: Path) -> None:
 def test_an_onnx_model_with_its_weights_beside_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stay in their file, also where the model is in another folder: a model of more than 2 GB is never one message."""
     pytest.importorskip("onnxruntime")
-    from minicaffe.porting.onnx import export_onnx, write
+    from minicaffe.porting.onnx import export_onnx, model
 
-    monkeypatch.setattr(write, "LIMIT", 500)
-    monkeypatch.setattr(write, "SMALL", 100)
+    monkeypatch.setattr(model, "LIMIT", 500)
+    monkeypatch.setattr(model, "SMALL", 100)
     (folder / "deep").mkdir()
     net = made()
     assert export_onnx(net, "deep/m.onnx") == "m.onnx.data"

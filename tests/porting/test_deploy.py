@@ -78,6 +78,23 @@ def test_what_is_kept_and_what_is_not() -> None:
     assert again == made.param
 
 
+def test_layers_that_the_detections_replace_do_not_stay() -> None:
+    """The test net's own DetectionOutput reads labels and goes; the layers before it have the names of the new ones."""
+    text = """layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "x" }
+      transform_param { crop_size: 8 } }
+    layer { name: "loc" type: "Convolution" bottom: "data" top: "loc" convolution_param { num_output: 4 kernel_size: 8 } }
+    layer { name: "conf" type: "Convolution" bottom: "data" top: "conf" convolution_param { num_output: 2 kernel_size: 8 } }
+    layer { name: "prior" type: "PriorBox" bottom: "loc" bottom: "data" top: "prior" prior_box_param { min_size: 4 } }
+    layer { name: "loss" type: "MultiBoxLoss" bottom: "loc" bottom: "conf" bottom: "prior" bottom: "label" top: "loss"
+      include { phase: TRAIN } multibox_loss_param { num_classes: 2 } }
+    layer { name: "conf_reshape" type: "Reshape" bottom: "conf" top: "conf_reshape"
+      reshape_param { shape { dim: 0 dim: -1 dim: 2 } } }
+    layer { name: "detection_out" type: "DetectionOutput" bottom: "loc" bottom: "conf_reshape" bottom: "prior" bottom: "label"
+      top: "detection_out" include { phase: TEST } }"""
+    names = [layer.name for layer in deployed(text).param.layer]
+    assert names == ["data", "loc", "conf", "prior", "conf_reshape", "conf_softmax", "conf_flatten", "detection_out"]
+
+
 def test_stdout_and_a_mean_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = TRAIN_VAL.replace("mean_value: 9 mean_value: 20 mean_value: 31.5 scale: 0.017", 'mean_file: "my mean.binaryproto"')

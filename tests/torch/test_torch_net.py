@@ -204,6 +204,7 @@ MORE = {  # type and parameters, tops; the bottoms are as given
         ((2, 4, 5, 6), (2, 24, 3, 4), (2, 12, 3, 4)),
         "y",
     ),
+    "Convolution": ("convolution_param { num_output: 3 kernel_size: 2 }", ((2, 4, 5, 6), (2, 4, 5, 6)), "y z"),
     "Scale": ("scale_param { axis: 0 bias_term: true }", ((2, 3, 4), (2, 3)), "y"),
     "Bias": ("bias_param { axis: 1 }", ((2, 3, 4), (3,)), "y"),
     "Slice": ("slice_param { axis: 1 slice_point: 2 }", ((2, 5),), "y z"),
@@ -341,7 +342,7 @@ def test_names():
     assert names == layers
     assert [name for name, _ in module.named_buffers()] == ["bn_conv.mean_sum", "bn_conv.variance_sum", "bn_conv.factor"]
     assert [p.requires_grad for p in module.parameters()] == [name != "a/b.weight" for name in layers]
-    assert "conv): Convolution(weight: (4, 3, 3, 3), bias: (4,), stride=(1, 1)" in repr(module)
+    assert "(conv): Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1))" in repr(module)
 
 
 def test_state_dict(tmp_path):
@@ -386,6 +387,41 @@ def test_another_size_of_map():
     module, x = to_torch(net), np.random.default_rng(15).normal(size=(1, 3, 9, 8))
     net.blobs["data"].reshape(*x.shape)
     np.testing.assert_allclose(module(torch.from_numpy(x))["sum"].detach(), net.forward(data=x)["sum"], atol=1e-12)
+
+
+ANY_SIZE = {
+    "Interp": "interp_param { shrink_factor: 2 zoom_factor: 3 pad_beg: -1 }",
+    "Pooling": "pooling_param { kernel_size: 3 stride: 2 pad: 1 }",
+    "Pooling ": "pooling_param { pool: AVE kernel_size: 2 stride: 3 }",
+    "Reorg": "reorg_param { stride: 2 }",
+    "Reorg ": "reorg_param { stride: 2 reverse: true }",
+    "Slice": "slice_param { axis: 0 }",
+    "Tile": "tile_param { axis: 3 tiles: 2 }",
+}
+
+
+@pytest.mark.parametrize("kind", ANY_SIZE)
+def test_a_layer_of_maps_of_another_size(kind):
+    """The written lines do not name the sizes of the net's blobs."""
+    tops = "y z" if kind == "Slice" else "y"
+    text = input_layer("x", 4, 16, 6, 8) + layer(f'type: "{kind.strip()}" {ANY_SIZE[kind]}', top=tops)
+    net = made(text, dtype=np.float32)
+    module, x = to_torch(net), np.random.default_rng(15).normal(size=(2, 16, 10, 4)).astype(np.float32)
+    assert not any(isinstance(inner, OurLayer) for inner in module.modules())
+    net.blobs["x"].reshape(*x.shape)
+    for name, array in net.forward(x=x).items():
+        np.testing.assert_allclose(module(torch.from_numpy(x))[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_deformed_samples_are_as_near_in_float32_as_the_layers():
+    """The share of a pixel comes from the place within the window: far from 0 its rounding would move gradients."""
+    block = "deformable_convolution_param { num_output: 2 kernel_size: 3 deformable_group: 1"
+    block += ' weight_filler { type: "gaussian" std: 1 } }'
+    texts = input_layer("x", 1, 1, 3, 402), input_layer("offset", 1, 18, 1, 400)
+    net = made("".join(texts) + layer(f'type: "DeformableConvolution" {block}', bottom="x offset"), dtype=np.float32)
+    random = np.random.default_rng(3)
+    inputs = {"x": random.normal(size=(1, 1, 3, 402)), "offset": random.normal(0, 0.01, (1, 18, 1, 400))}
+    compare(net, {name: array.astype(np.float32) for name, array in inputs.items()}, 2e-5)
 
 
 def test_shared_weights_are_one_parameter():

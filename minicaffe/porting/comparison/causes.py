@@ -1,6 +1,7 @@
 """Known causes of differences: how other frameworks compute a layer of this type, as changes to try.
 
-Each function yields Variants of a layer; walk.py runs them and names those that give B's values. The words are about B.
+Each function yields Variants of a layer; walk.py runs them and names those that give B's values. direct_causes are those that
+the two arrays show without recomputing a layer. The words are about B.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
+from minicaffe.errors import in_brackets
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
@@ -30,16 +33,19 @@ from minicaffe.layers.norm.mvn import MVN
 from minicaffe.layers.norm.normalize import Normalize
 from minicaffe.layers.pool.pooling import AVE, MAX, Pooling
 from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, rounds_down
+from minicaffe.layers.proposal.anchors import by_position, shifted_anchors
+from minicaffe.layers.proposal.nms import nms
 from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.roi.psroi_layer import PSROILayer
+from minicaffe.layers.roi.roi_align import ROIAlign, ROIAlignGrid
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.shape.concat import Concat
 from minicaffe.mode import TEST
 from minicaffe.parameters import weight_name
 from minicaffe.proto import caffe_pb2
 
-from .changes import channels_last, interleaved, of_blob, of_bottom, of_bottoms, of_top, parameter
-from .region_causes import proposals, regions
-from .trial import Trial, Variant
+from .result import Tolerance
+from .trial import Change, Trial, Variant, channels_last, interleaved, of_blob, of_bottom, of_bottoms, of_top, parameter
 
 EPSILONS = (1e-5, 1e-3, 1e-4, 2e-5, 1e-6, 1e-8, 1e-10, 1e-12, 0.0)
 MEANS = ((102.9801, 115.9465, 122.7717), (104.0, 117.0, 123.0), (103.939, 116.779, 123.68), (127.5, 127.5, 127.5))
@@ -47,7 +53,7 @@ MEANS = ((102.9801, 115.9465, 122.7717), (104.0, 117.0, 123.0), (103.939, 116.77
 
 
 def variants(layer: Layer, is_first: bool) -> Iterator[Variant]:
-    """What B may compute in place of layer. is_first: it reads an input of the net."""
+    """Yield what B may compute in place of layer. is_first: it reads an input of the net."""
     if type(layer) in BY_CLASS:
         yield from BY_CLASS[type(layer)](layer)
     if isinstance(layer, RoiLayer):
@@ -75,7 +81,7 @@ def _image_variants() -> Iterator[Variant]:
 
 
 def _image(x: Array) -> Array:
-    """x, an image or weights that read one."""
+    """Return x, an image or weights that read one."""
     if x.ndim != 4 or x.shape[1] != 3:
         raise ValueError("not an image")
     return x
@@ -249,6 +255,84 @@ def _eltwise(layer: Layer) -> Iterator[Variant]:
             yield Variant(f"its operation is {name}", parameter("eltwise_param", operation=value))
 
 
+# Regions and proposals.
+
+
+def _columns(order: Sequence[int]) -> Change:
+    return of_bottom(1, lambda rois: rois.reshape(len(rois), 5)[:, list(order)])
+
+
+def regions(layer: Layer) -> Iterator[Variant]:
+    """Yield the variants of a layer that pools rois."""
+    yield Variant("the columns of its rois are batch index, y1, x1, y2, x2", _columns((0, 2, 1, 4, 3)))
+    yield Variant("the columns of its rois are x1, y1, x2, y2, batch index", _columns((4, 0, 1, 2, 3)))
+    yield Variant("its rois' x2 and y2 are exclusive (boxes without the + 1)", _moved(0, 0, -1, -1))
+    yield Variant("its rois' x2 and y2 are one pixel too large (boxes with + 1 twice)", _moved(0, 0, 1, 1))
+    given = {descriptor.name: block for descriptor, block in layer.param.ListFields()}
+    scale = next((given[name].spatial_scale for name in layer.param_block if name in given), 0)
+    for pixels in (0.5, -0.5):
+        if scale:
+            moved = _moved(*[pixels / scale] * 4)
+            yield Variant(f"its rois are moved by {-pixels:+} pixel of the map (half-pixel centres)", moved)
+    if isinstance(layer, PSROILayer):
+        group = layer.param.psroi_pooling_param.group_size or layer.param.psroi_align_param.group_size
+        reordered = of_bottom(0, partial(interleaved, groups=group * group))
+        yield Variant("its channels are ordered bin before class", reordered)
+    if isinstance(layer, ROIAlign) and not isinstance(layer, ROIAlignGrid):
+        aligned = layer.param.roi_align_param.aligned
+        words = "not moved" if aligned else "moved (aligned)"
+        yield Variant(f"its samples are {words} by half a pixel", parameter("roi_align_param", aligned=not aligned))
+        for ratio in (0, 1, 2, 4):
+            if ratio != layer.param.roi_align_param.sampling_ratio:
+                yield Variant(f"its sampling_ratio is {ratio}", parameter("roi_align_param", sampling_ratio=ratio))
+
+
+def _moved(*by: float) -> Change:
+    """Return a change that moves x1, y1, x2 and y2 of the rois."""
+    return of_bottom(1, lambda rois: rois.reshape(len(rois), 5) + np.array([0, *by], rois.dtype))
+
+
+def proposals(layer: Layer) -> Iterator[Variant]:
+    """Yield the variants of a Proposal."""
+    if layer.param.HasField("proposal_param"):
+        return
+
+    def without(flags: tuple[bool, ...], trial: Trial) -> None:
+        trial.tweak = lambda made: _propose_without_one(made, *flags)
+
+    words = ("when its boxes are decoded", "in the areas of its NMS", "when its boxes are clipped")
+    for flags in itertools.product((True, False), repeat=3):
+        if any(flags):
+            where = "" if all(flags) else " " + " and ".join(word for word, flag in zip(words, flags) if flag)
+            yield Variant(f"its boxes have no + 1{where}", partial(without, flags))
+    yield Variant("its foreground scores come first", of_bottom(0, lambda x: np.roll(x, x.shape[1] // 2, axis=1)))
+
+
+def _propose_without_one(layer: Layer, decoding: bool, overlaps: bool, clipping: bool) -> None:
+    """Make a Proposal layer compute with widths x2 - x1: the functions for boxes add 1, so they get boxes less 1."""
+    assert isinstance(layer, Proposal)
+    proposal = layer
+
+    def forward(bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        info = bottom[2].data.reshape(-1)[:3]
+        scores = by_position(bottom[0].data[:, len(proposal.anchors) :], 1)[:, 0]
+        deltas = by_position(bottom[1].data, 4)
+        height, width = bottom[0].shape[2:]
+        anchors = shifted_anchors(proposal.anchors, height, width, proposal.stride).copy()
+        anchors[:, 2:] -= decoding  # a bool: less 1 if set
+        boxes = clip_boxes(bbox_transform_inv(anchors, deltas), info[:2] + clipping)
+        limits = proposal.limits
+        order = np.flatnonzero(large_enough(boxes, limits.min_size * info[2]))
+        order = order[np.argsort(-scores[order], kind="stable")][: max(limits.pre_nms_top_n, 0) or None]
+        dets = np.column_stack([boxes[order], scores[order]])
+        dets[:, 2:4] -= overlaps
+        best = order[nms(dets, limits.nms_threshold, max(limits.post_nms_top_n, 0))]
+        top[0].reshape(len(best), 5)
+        top[0].data[:, 0], top[0].data[:, 1:] = 0, boxes[best]
+
+    layer.forward = forward  # type: ignore[method-assign]
+
+
 BY_CLASS: dict[type[Layer], Callable[[Layer], Iterable[Variant]]] = {
     BatchNorm: _batch_norm,
     Concat: lambda _: [Variant("its bottoms are in the other order", of_bottoms(lambda arrays: arrays[::-1]))],
@@ -267,3 +351,60 @@ BY_CLASS: dict[type[Layer], Callable[[Layer], Iterable[Variant]]] = {
     Scale: lambda _: [Variant("its factors are missing", of_blob(0, np.ones_like))],
     Softmax: _softmax,
 }
+
+
+# Without recomputing.
+
+
+def direct_causes(a: Array, b: Array, tolerance: Tolerance) -> Iterator[str]:
+    """Yield the known changes of a that give b, in words."""
+    for words, made in _made(a, b):
+        if made.shape == b.shape and tolerance.agree(made, b):
+            yield words
+
+
+def _made(a: Array, b: Array) -> Iterator[tuple[str, Array]]:
+    if a.size == b.size and 2 <= a.ndim == b.ndim <= 4:
+        for axes in itertools.permutations(range(a.ndim)):
+            if axes != tuple(range(a.ndim)) and a.transpose(axes).shape == b.shape:
+                back = ",".join(map(str, np.argsort(axes)))
+                way = in_brackets("write this order in --map")
+                yield f"its axes have another order: A's are B's {back}{way}", a.transpose(axes)
+    if a.shape != b.shape or not a.size:
+        return
+    yield "A's values below 0 are 0 in B: a ReLU that A lacks or applies later", np.maximum(a, 0)
+    if a.ndim == 4 and a.shape[1] == 3:
+        yield "its channels are in the other order (RGB and BGR swapped)", a[:, ::-1]
+        yield from _images(a, b)
+    if a.shape[-1:] == (5,):
+        yield "its columns are batch index, y1, x1, y2, x2", a[..., [0, 2, 1, 4, 3]]
+        yield "its columns are x1, y1, x2, y2, batch index", a[..., [1, 2, 3, 4, 0]]
+        ends = np.array([0, 0, 0, 1, 1], a.dtype)
+        yield "its x2 and y2 are exclusive: one more than A's", a + ends
+        yield "its x2 and y2 are one less than A's (boxes without the + 1)", a - ends
+    if a.ndim == 2 and len(a) > 1:
+        order = np.lexsort(b.T[::-1])
+        rows = np.empty_like(a)
+        # Both sorted by all columns, the first first; A's sorted rows take B's places.
+        rows[order] = a[np.lexsort(a.T[::-1])]
+        yield "its rows are A's in another order", rows
+    square = float((a.astype(np.float64) ** 2).sum())
+    factor = float((a.astype(np.float64) * b).sum()) / square if square and np.isfinite(square) else 1.0  # least squares
+    if np.isfinite(factor) and factor:
+        yield f"it is A's times {factor:.6g}", a * factor
+
+
+def _images(a: Array, b: Array) -> Iterator[tuple[str, Array]]:
+    """Yield images that differ by a scale and a mean per channel, in either order of channels."""
+
+    def shown(values: Array) -> str:
+        return ", ".join(f"{value:.6g}" for value in values.ravel())
+
+    for words, image in (("", a), (", RGB and BGR swapped", a[:, ::-1])):
+        with np.errstate(all="ignore"):
+            mean = (b.astype(np.float64) - image).mean(axis=(0, 2, 3), keepdims=True)
+            yield f"it is A's plus ({shown(mean)}) in its channels: a mean is not subtracted{words}", image + mean
+            centred, theirs = (x - x.mean(axis=(0, 2, 3), keepdims=True, dtype=np.float64) for x in (image, b))
+            factor = (centred * theirs).sum() / (centred**2).sum()
+            offset = (b - factor * image).mean(axis=(0, 2, 3), keepdims=True)
+            yield f"it is A's times {factor:.6g}, plus ({shown(offset)}) in its channels{words}", image * factor + offset

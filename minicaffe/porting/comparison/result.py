@@ -21,14 +21,14 @@ class Tolerance:
     atol: float | None = None
 
     def of(self, a: Array) -> float:
-        """atol for a blob."""
+        """Return atol for a blob."""
         if self.atol is not None:
             return self.atol
         finite = np.abs(a[np.isfinite(a)])
         return float(finite.max(initial=0.0)) * self.rtol / 10 + 1e-12  # 1e-12: a blob of zeros
 
     def beyond(self, a: Array, b: Array) -> NDArray[np.bool_]:
-        """Where two arrays of one shape differ by more; NaN agrees with NaN, infinity with itself."""
+        """Return where two arrays of one shape differ by more; NaN agrees with NaN, infinity with itself."""
         a, b = a.astype(np.float64), b.astype(np.float64)
         with np.errstate(invalid="ignore"):
             near = np.abs(a - b) <= self.of(a) + self.rtol * np.abs(a)
@@ -37,7 +37,7 @@ class Tolerance:
         return ~same
 
     def agree(self, a: Array, b: Array) -> bool:
-        """Whether the shapes are the same and no element is beyond."""
+        """Return True if the shapes are the same and no element is beyond."""
         return a.shape == b.shape and not self.beyond(a, b).any()
 
 
@@ -98,7 +98,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether anything was compared, including every output of A, and nothing differs."""
+        """True if anything was compared, including every output of A, and nothing differs."""
         return bool(self.agreed) and not self.differences and not self.missing
 
     @property

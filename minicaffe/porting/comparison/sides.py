@@ -29,7 +29,7 @@ class Name:
     axes: tuple[int, ...] = ()
 
     def ours(self, array: Array) -> Array:
-        """B's array with A's axes. Raises Error if the permutation does not fit."""
+        """Return B's array with A's axes. Raises Error if the permutation does not fit."""
         if not self.axes:
             return array
         if sorted(self.axes) != list(range(array.ndim)):
@@ -42,7 +42,7 @@ Names = Mapping[str, "str | Name"]
 
 
 def read_map(path: Path) -> dict[str, Name]:
-    """The pairs of a map file. Raises Error, which names the line."""
+    """Return the pairs of a map file. Raises Error, which names the line."""
     names: dict[str, Name] = {}
     try:
         lines = read_text(path).splitlines()
@@ -58,7 +58,7 @@ def read_map(path: Path) -> dict[str, Name]:
 
 
 def axes_of(text: str, place: str) -> tuple[int, ...]:
-    """ "0,3,1,2" as numbers. Raises Error at place."""
+    """Return "0,3,1,2" as numbers. Raises Error at place."""
     try:
         axes = tuple(int(word) for word in text.split(","))
     except ValueError:
@@ -69,7 +69,7 @@ def axes_of(text: str, place: str) -> tuple[int, ...]:
 
 
 def run_onnx(path: Path, inputs: Arrays) -> Arrays:
-    """Every tensor that an ONNX model computes from A's inputs, by name, and the inputs. Raises Error."""
+    """Return every tensor that an ONNX model computes from A's inputs, by name, and the inputs. Raises Error."""
     session = Session(path, inner=True)
     wanted = list(session.inputs)
     if len(wanted) == len(inputs) == 1:  # names do not matter then

@@ -1,20 +1,26 @@
-"""Recomputing a part of a net with one layer changed: the test of a hypothesis."""
+"""The test of a hypothesis: a part of a net is recomputed with one layer changed.
+
+The changes from which hypotheses are built, and those between the same layer of two nets: its fields and its weights.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
 from minicaffe.blob import Array, Arrays
 from minicaffe.detection.inputs import put_array
 from minicaffe.errors import Error
+from minicaffe.formats.values import is_repeated
 from minicaffe.layer import Layer
 from minicaffe.net import Net
-from minicaffe.porting.layer_params import clear_fillers, input_layer
+from minicaffe.porting.graph import clear_fillers, input_layer
 from minicaffe.proto import caffe_pb2
 
 
@@ -53,7 +59,7 @@ class Segment:
     dtype: np.dtype[Any]
 
     def run(self, at: int, change: Change) -> Array | None:
-        """The compared blob with layer `at` changed; None if the change does not apply."""
+        """Return the compared blob with layer `at` changed; None if the change does not apply."""
         params = [_bare(layer.param) for layer in self.layers]
         for i, param in enumerate(params):
             param.name = f"layer {i}"  # unique, whatever the names in A
@@ -94,10 +100,145 @@ class Segment:
 
 
 def _bare(param: caffe_pb2.LayerParameter) -> caffe_pb2.LayerParameter:
-    """A copy without rules, shared names and fillers: the weights are copied in."""
+    """Return a copy without rules, shared names and fillers: the weights are copied in."""
     new = caffe_pb2.LayerParameter()
     new.CopyFrom(param)
     for name in ("include", "exclude", "param", "phase", "blobs"):
         new.ClearField(name)
     clear_fillers(new)
     return new
+
+
+# Changes.
+
+
+def parameter(block: str, **values: Any) -> Change:
+    """Set fields of the layer's block; a list replaces one, None clears the field."""
+
+    def change(trial: Trial) -> None:
+        for name, value in values.items():
+            message = getattr(trial.param, block)
+            if value is None:
+                message.ClearField(name)
+            elif isinstance(value, list):
+                message.ClearField(name)
+                getattr(message, name).extend(value)
+            else:
+                setattr(message, name, value)
+
+    return change
+
+
+def of_blob(index: int, function: Callable[[Array], Array]) -> Change:
+    """Change the layer's weights `index`."""
+
+    def change(trial: Trial) -> None:
+        trial.blobs[index] = function(trial.blobs[index])
+
+    return change
+
+
+def of_bottom(index: int, function: Callable[[Array], Array]) -> Change:
+    """Change the values that the layer reads from bottom `index`."""
+    return of_bottoms(lambda arrays: [function(array) if i == index else array for i, array in enumerate(arrays)])
+
+
+def of_bottoms(function: Callable[[list[Array]], list[Array]]) -> Change:
+    """Change the values that the layer reads from all bottoms."""
+
+    def change(trial: Trial) -> None:
+        trial.bottoms = function
+
+    return change
+
+
+def of_top(function: Callable[[Array, Array], Array]) -> Change:
+    """Replace the first top by function(first bottom, first top)."""
+
+    def change(trial: Trial) -> None:
+        trial.top = function
+
+    return change
+
+
+def channels_last(arrays: list[Array]) -> list[Array]:
+    """Return the first bottom's values in the order N, H, W, C, in an array of the same shape."""
+    first = arrays[0]
+    if first.ndim != 4 or first.shape[1] == 1 or first.shape[2:] == (1, 1):
+        raise ValueError("nothing to reorder")
+    return [np.ascontiguousarray(first.transpose(0, 2, 3, 1)).reshape(first.shape), *arrays[1:]]
+
+
+def interleaved(x: Array, groups: int) -> Array:
+    """Return the channels of x (N, C, H, W), in equal groups, reordered: the first of each group, then the second of each,
+    ..."""
+    n, _, h, w = x.shape
+    return np.ascontiguousarray(x.reshape(n, groups, -1, h, w).swapaxes(1, 2)).reshape(x.shape)
+
+
+# The same layer of two nets. Fields and weights are each tried alone, then both together.
+
+
+CONNECTIONS = ("name", "bottom", "top", "param", "include", "exclude", "phase", "blobs", "loss_weight", "propagate_down")
+
+
+def parameter_variants(a: Layer, b: Layer) -> Iterator[Variant]:
+    """Yield A's layer with B's fields and weights."""
+    fields = _differing_fields(a.param, b.param)
+    if fields:
+        yield Variant(f"the prototxts differ: {'; '.join(fields)}", lambda trial: _take_param(trial, b))
+    weights = [blob.read_data() for blob in b.blobs]
+    differing = [i for i, (blob, array) in enumerate(zip(a.blobs, weights)) if not np.array_equal(blob.read_data(), array)]
+    if differing and len(a.blobs) == len(weights):
+        words = f"the weights differ: blob{'s' * (len(differing) > 1)} {', '.join(map(str, differing))}"
+        yield Variant(words, lambda trial: _take_blobs(trial, weights))
+
+        def both(trial: Trial) -> None:
+            _take_param(trial, b)
+            _take_blobs(trial, weights)
+
+        if fields:
+            yield Variant(f"{words}; and the prototxts: {'; '.join(fields)}", both)
+
+
+def _differing_fields(a: caffe_pb2.LayerParameter, b: caffe_pb2.LayerParameter) -> list[str]:
+    blocks = {d.name: d for param in (a, b) for d, _ in param.ListFields() if d.name not in CONNECTIONS}
+    found = []
+    for name, descriptor in blocks.items():
+        ours, theirs = getattr(a, name), getattr(b, name)
+        if not descriptor.message_type:
+            if ours != theirs:
+                found.append(f"{name}: {ours} in A, {theirs} in B")
+            continue
+        for field in descriptor.message_type.fields:
+            values = [_shown(block, field) for block in (ours, theirs)]
+            if values[0] != values[1] and "filler" not in field.name:  # weights are there already
+                found.append(f"{name}.{field.name}: {values[0]} in A, {values[1]} in B")
+    return found
+
+
+def _take_param(trial: Trial, b: Layer) -> None:
+    new = caffe_pb2.LayerParameter()
+    new.CopyFrom(b.param)
+    for name in CONNECTIONS:
+        new.ClearField(name)  # type: ignore[arg-type]
+    new.name = trial.param.name
+    new.bottom.extend(trial.param.bottom)
+    new.top.extend(trial.param.top)
+    trial.param.CopyFrom(new)
+
+
+def _take_blobs(trial: Trial, blobs: list[Array]) -> None:
+    trial.blobs = [blob.copy() for blob in blobs]
+
+
+def _shown(block: Message, field: FieldDescriptor) -> str:
+    value = getattr(block, field.name)
+    if field.enum_type:
+        names = field.enum_type.values_by_number
+        return ", ".join(names[number].name for number in ([value] if isinstance(value, int) else value))
+    if isinstance(value, float):
+        return f"{value:g}"
+    if is_repeated(field) and not field.message_type:
+        return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in value) or "nothing"
+    return str(value).lower() if isinstance(value, bool) else " ".join(str(value).split())

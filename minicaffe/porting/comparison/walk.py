@@ -28,14 +28,13 @@ from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST, Phase
 from minicaffe.net import Net
 from minicaffe.parameters import weight_layers
-from minicaffe.porting.near_layers import near_text
+from minicaffe.porting.graph import Graph
+from minicaffe.porting.suggestions import suggested_names
 
-from .causes import variants
-from .differing import parameter_variants
-from .direct import direct_causes
+from .causes import direct_causes, variants
 from .result import MOST_CAUSES, Comparison, Difference, Tolerance
 from .sides import Name, Names, run_onnx
-from .trial import Segment, Variant
+from .trial import Segment, Variant, parameter_variants
 
 FOLLOWS = "it reads a blob that differs already"
 LONGEST = 8
@@ -112,7 +111,7 @@ def load_fitting(net: Net, path: str | os.PathLike[str]) -> list[str]:
     to the layer that shows it. Raises WeightsError if no layer has a name of the net."""
     file = read_weights(path)
     if net.params and not any(stored.name in net.params for stored in file.layers if stored.blobs):
-        raise no_name_fits(path, net.file, near_text(net, file))
+        raise no_name_fits(path, net.file, suggested_names(net, file))
     left = []
     for stored in file.layers:
         try:
@@ -172,7 +171,7 @@ class Walk:
         self.kept: list[list[Array]] = [[] for _ in net.layers]
         self.compared: set[int] = set()
         self.differed: set[int] = set()
-        self.sources = {top: i for i, node in enumerate(net.nodes) for top in node.top_names}
+        self.graph = Graph(layer.param for layer in net.layers)
 
     def run_a(self, seed: int) -> None:
         """Run A and keep every layer's tops."""
@@ -251,15 +250,16 @@ class Walk:
         self._unmatched()
 
     def _name(self, i: int, t: int, top: str, arrays: Arrays) -> Name | None:
-        """B's name for a top: mapped by layer or blob, else the layer's name if no blob has it, else the blob's. Under a blob's
-        name, only the blob's last value is compared."""
+        """Return B's name for a top: mapped by layer or blob, else the layer's name if no blob has it, else the blob's. Under a
+        blob's name, only the blob's last value is compared."""
         layer = self.net.layers[i].name
-        is_last = self.sources[top] == i
-        if t == 0 and layer in self.names and (layer not in self.sources or self.sources[layer] == i):
+        last = self.graph.last
+        is_last = last[top][0] == i
+        if t == 0 and layer in self.names and (layer not in last or last[layer][0] == i):
             return self.names[layer]
         if top in self.names:
             return self.names[top] if is_last else None
-        if t == 0 and layer in arrays and layer not in self.sources:
+        if t == 0 and layer in arrays and layer not in last:
             return Name(layer)
         return Name(top) if is_last and top in arrays else None
 
@@ -277,7 +277,7 @@ class Walk:
             self.result.agreed.append((layer.name, top, float(largest)))
             return True
         segment = self._segment(i)
-        follows = any(self.sources.get(name) in self.differed for name in layer.param.bottom)
+        follows = not self.differed.isdisjoint(self.graph.makers(i))
         self.differed.add(i)
         uncompared = [self.net.layers[n].name for n in segment[:-1]]
         # A net B was given A's values, so there even a follower differs for a reason of its own.
@@ -287,22 +287,18 @@ class Walk:
         return False
 
     def _segment(self, i: int) -> list[int]:
-        """The layers on which layer i depends through blobs that were not compared, and i: indices in order."""
-        needed, found = set(self.net.nodes[i].bottom_names), [i]
+        """Return the layers on which layer i depends through blobs that were not compared, and i: indices in order."""
+        needed, found = set(self.graph.makers(i)), [i]
         for n in range(i - 1, -1, -1):
-            tops, bottoms = set(self.net.nodes[n].top_names), self.net.nodes[n].bottom_names
-            if not tops & needed:
-                continue
-            needed -= tops  # found its writer; an earlier writer of the name does not matter
-            if isinstance(self.net.layers[n], Split):  # passed through, but not listed: it cannot be a cause
-                needed.update(bottoms)
-            elif n not in self.compared and bottoms:
-                needed.update(bottoms)
-                found.append(n)
+            is_split = isinstance(self.net.layers[n], Split)  # passed through, but not listed: it cannot be a cause
+            if n in needed and (is_split or n not in self.compared):
+                needed.update(self.graph.makers(n))
+                if self.graph.makers(n) and not is_split:
+                    found.append(n)
         return found[::-1]
 
     def _causes(self, indices: list[int], top: str, theirs: Array, other: Layer | None) -> tuple[list[str], int]:
-        """The causes that give B's values, and the layer with the cause (the last one if there is none)."""
+        """Return the causes that give B's values, and the layer with the cause (the last one if there is none)."""
         last, tolerance = indices[-1], self.result.tolerance
         which = self.net.nodes[last].top_names.index(top)
         causes = list(direct_causes(self.kept[last][which], theirs, tolerance))
@@ -328,22 +324,16 @@ class Walk:
         return [], last
 
     def _cut(self, indices: list[int]) -> tuple[list[Layer], Arrays]:
-        """The layers of a segment, and the values that they read from outside it (Splits are outside)."""
+        """Return the layers of a segment, and the values that they read from outside it (Splits are outside)."""
         made: set[str] = set()
         given: Arrays = {}
         layers = [self.net.layers[i] for i in indices]
         for i, layer in zip(indices, layers):
-            for name in layer.param.bottom:
-                if name not in made and name not in given:
-                    given[name] = self._value(name, i)
+            for name, value in zip(layer.param.bottom, self.graph.reads[i]):
+                if value is not None and name not in made and name not in given:
+                    given[name] = self.kept[value[0]][value[1]]
             made.update(layer.param.top)
         return layers, given
-
-    def _value(self, name: str, before: int) -> Array:
-        """The value of a blob when layer `before` read it."""
-        # the last writer: blobs may be changed in place
-        n = next(n for n in range(before - 1, -1, -1) if name in self.net.nodes[n].top_names)
-        return self.kept[n][self.net.nodes[n].top_names.index(name)]
 
     def _variants(self, i: int, other: Layer | None) -> Iterator[Variant]:
         layer = self.net.layers[i]
@@ -353,11 +343,9 @@ class Walk:
             yield from parameter_variants(layer, other)
 
     def _origin(self, name: str) -> str:
-        """The blob behind a Split's top."""
-        i = self.sources.get(name)
-        if i is not None and isinstance(self.net.layers[i], Split):
-            return self.net.layers[i].param.bottom[0]
-        return name
+        """Return the blob that a Split copies to a top."""
+        made_by = self.net.layers[self.graph.last[name][0]]
+        return made_by.param.bottom[0] if isinstance(made_by, Split) else name
 
     def _done(self) -> bool:
         return bool(self.result.differences) and not self.go_on
@@ -371,7 +359,7 @@ class Walk:
         seen = {(layer, top) for layer, top, _ in result.agreed}
         differing = {difference.top for difference in result.differences}
         for name in net.outputs:
-            layer = net.layers[self.sources[name]]
+            layer = net.layers[self.graph.last[name][0]]
             if not isinstance(layer, Input) and (layer.name, name) not in seen and name not in differing:
                 result.missing.append(name)
 
@@ -386,7 +374,7 @@ def _run(net: Net, hook: Hook, seed: int) -> None:
 
 
 def _reshaped(like: Array, array: Array) -> Array:
-    """array in like's shape if they differ only by axes of length 1 or array is flat."""
+    """Return array in like's shape if they differ only by axes of length 1 or array is flat."""
     if array.shape == like.shape or array.size != like.size:
         return array
     bare = [tuple(n for n in x.shape if n != 1) for x in (like, array)]

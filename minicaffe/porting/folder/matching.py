@@ -1,4 +1,4 @@
-"""Which weights fit which net, by the layers' names and the shapes of their blobs."""
+"""Weights and the nets that they fit, by the layers' names and the shapes of their blobs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Pair:
 
     @property
     def fits(self) -> bool:
-        """Whether all weights of the net are there, and the net that was trained computes nothing that this one lacks."""
+        """True if all weights of the net are there, and the net that was trained computes nothing that this one lacks."""
         return self.made is not None and self.fitting == self.wanted > 0 and not self.types
 
     @property
@@ -81,7 +81,7 @@ class Pair:
 
 
 def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionSettings | None, fork: str) -> list[Pair]:
-    """For each file of weights the nets that it may be for, the best first."""
+    """Return for each file of weights the nets that it may be for, the best first."""
     found: list[Pair] = []
     made: dict[str, Net | str] = {}
     for file in weights:
@@ -103,7 +103,7 @@ def _layers(weights: Item) -> list[LayerWeights]:
 
 
 def _made(net: Item, settings: DetectionSettings | None, fork: str) -> Net | str:
-    """The net for TEST, or why there is none."""
+    """Return the net for TEST, or why there is none."""
     if reads := reading(net.content):
         return f"it reads data ({', '.join(dict.fromkeys(reads))}), which is not looked for"
     try:
@@ -141,7 +141,8 @@ def _pair(net: Item, weights: Item, made: Net | str, shared: int) -> Pair:
 
 
 def _types(weights: Item, net: Net) -> tuple[str, ...]:
-    """Types that compute in TEST, without weights, of which the net stored with the weights has some and this one none."""
+    """Return types that compute in TEST, without weights, of which the net stored with the weights has some and this one
+    none."""
     kinds = {layer.type: types.get(layer.type) for layer in _layers(weights) if not any(layer.blobs)}
     mine = {layer.type for layer in net.layers}
     computing = (kind for kind, known in kinds.items() if known is not None and known.elementwise)

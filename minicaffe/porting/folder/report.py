@@ -1,4 +1,4 @@
-"""What the folder holds, what is missing and what to do next; as text and as a page."""
+"""The report on a folder: its contents, what is missing and what to do next; as text and as a page."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Report:
     verdicts: list[Verdict] = field(default_factory=list)
 
     def of(self, kind: str) -> list[Item]:
-        """The files of a kind that can be used."""
+        """Return the files of a kind that can be used."""
         return [item for item in self.items if item.kind == kind and not item.problem]
 
     @property
@@ -73,7 +73,7 @@ class Report:
         return list(found.values())
 
     def path(self, item: Item) -> str:
-        """A file's name for a command."""
+        """Return a file's name for a command."""
         return pasted(str(self.folder / item.path), path=True)
 
 
@@ -121,7 +121,7 @@ def _classes(pair: Pair) -> int:
 
 
 def _names(report: Report, count: int) -> Item | None:
-    """The file of so many class names, with or without the background."""
+    """Return the file of so many class names, with or without the background."""
     fit = (item for item in report.of(NAMES) if item.content and len(item.content) in (count, count - 1))
     return next(fit, None)
 
@@ -170,13 +170,13 @@ def _steps(report: Report) -> Iterator[Step]:
 
 
 def _folds(pair: Pair) -> bool:
-    """Whether the net has a BatchNorm with stored statistics, which a convolution can take over."""
+    """Return True if the net has a BatchNorm with stored statistics, which a convolution can take over."""
     params = [layer.param.batch_norm_param for layer in pair.made.layers if layer.type == "BatchNorm"] if pair.made else []
     return any(param.use_global_stats or not param.HasField("use_global_stats") for param in params)
 
 
 def _means(report: Report) -> str:
-    """--mean and --scale-factor, as far as the folder tells them in one way."""
+    """Return --mean and --scale-factor, as far as the folder tells them in one way."""
     means = {fact.split()[1] for fact in report.facts if fact.startswith("mean ") and not fact.startswith("mean file")}
     scales = {fact.split()[1].rstrip(",") for fact in report.facts if fact.startswith("scale ")}
     text = ""
@@ -190,7 +190,7 @@ Section = tuple[str, list[tuple[str, str]]]
 
 
 def _sections(report: Report) -> Iterator[Section]:
-    """Headings, and what stands under them: a name and what is said of it. Both are short, whatever the files hold."""
+    """Yield headings, and what stands under them: a name and what is said of it. Both are short, whatever the files hold."""
     for head, rows in _all_sections(report):
         more = [("", f"and {len(rows) - SHOWN:,} more")] if len(rows) > SHOWN else []
         whole = on_one_line if head == NEXT else _short  # a command must not be cut, and has only the folder's names
@@ -218,7 +218,7 @@ def _all_sections(report: Report) -> Iterator[Section]:
 
 
 def _tried(report: Report) -> Iterator[tuple[str, str]]:
-    """The verdicts, with a pair's name at its first one."""
+    """Yield the verdicts, with a pair's name at its first one."""
     last = None
     for verdict in report.verdicts:
         yield "" if verdict.pair is last else verdict.pair.name, f"{verdict.what} {verdict.word}: {verdict.says}"
@@ -226,7 +226,7 @@ def _tried(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _shown(report: Report) -> list[Pair]:
-    """For each file of weights the nets that fit, or else the nearest."""
+    """Return for each file of weights the nets that fit, or else the nearest."""
     fitting = {pair.weights.path for pair in report.best}
     nearest = {pair.weights.path: pair for pair in reversed(report.pairs)}
     return [
@@ -235,7 +235,7 @@ def _shown(report: Report) -> list[Pair]:
 
 
 def text(report: Report) -> str:
-    """The report for a terminal."""
+    """Return the report for a terminal."""
     lines = [f"{on_one_line(str(report.folder))}: {len(report.items)} files"]
     for head, rows in _sections(report):
         if rows:
@@ -255,7 +255,7 @@ dt { font-weight: 600; } dd { margin: 0 0 0.5rem 1.5rem; } code { font-family: u
 
 
 def page(report: Report) -> str:
-    """The report as an HTML page that needs nothing else."""
+    """Return the report as an HTML page that needs nothing else."""
     title = f"{on_one_line(str(report.folder))}: {len(report.items)} files"
     body = [f"<h1>{escape(title)}</h1>"]
     for head, rows in _sections(report):

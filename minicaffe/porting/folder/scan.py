@@ -1,4 +1,4 @@
-"""What each file of a folder is, by its content."""
+"""The kind of each file of a folder, by its content."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Item:
 
 
 def scan(folder: Path) -> tuple[list[Item], list[str]]:
-    """The files, by kind and name, and what was left out. Raises Error for what is no folder."""
+    """Return the files, by kind and name, and what was left out. Raises Error for what is no folder."""
     if not folder.is_dir():
         raise Error(f"{folder}: {'a file' if folder.exists() else 'there is nothing'}: give the folder of a model")
     found: list[Item] = []
@@ -117,7 +117,7 @@ def reason(error: Exception) -> str:
 
 
 def _guess(path: Path) -> str:
-    """The kind that the name promises, for a file that cannot be read."""
+    """Return the kind that the name promises, for a file that cannot be read."""
     suffixes = path.name.lower()
     return next((kind for end, kind in PROMISED.items() if end in suffixes), OTHER)
 
@@ -235,7 +235,7 @@ def _net_text(file: NetFile, text: str) -> str:
 
 
 def reading(file: NetFile) -> list[str]:
-    """The types of the layers that read data."""
+    """Return the types of the layers that read data."""
     alone = (layer.type for layer in file.param.layer if not layer.bottom)
     return [kind for kind in alone if kind == "Python" or (kind in types and issubclass(types[kind], DataLayer))]
 
@@ -247,7 +247,7 @@ def _inputs(layer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _transform(file: NetFile, name: str) -> Iterator[str]:
-    """What a net's data layers say about the preprocessing."""
+    """Yield what a net's data layers say about the preprocessing."""
     for layer, source in zip(file.param.layer, file.sources, strict=True):
         param, place = layer.transform_param, f"{name}:{source.place.line}"
         if param.mean_value:

@@ -11,22 +11,10 @@ import os
 from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference, differences, run_of
 
-from . import (  # noqa: F401  # their functions are the entries of minicaffe.registry's table
-    arrangement,
-    deformed,
-    neurons,
-    normalization,
-    pooling,
-    position_sensitive,
-    products,
-    proposal,
-    rois,
-    ssd,
-)
-from .model import DEFAULT_OPSET, OLDEST_OPSET, onnx_model
+from . import detection, forms, functions, rois  # noqa: F401  # their functions are the entries of minicaffe.registry's table
+from .model import DEFAULT_OPSET, OLDEST_OPSET, onnx_model, write_model
 from .session import run_model
 from .whole import Whole, compare_with_detect
-from .write import write_model
 
 __all__ = [
     "DEFAULT_OPSET",
@@ -53,7 +41,7 @@ def export_onnx(
     """Write net as an ONNX model and check it. Returns the name of the separate file of weights over 2 GB, else None.
 
     until: export only what this layer needs, with its tops as outputs. fold: fold BatchNorm, Scale and Bias layers into the
-    convolutions before them. whole: put the photo before the net, or boxes behind it.
+    convolutions before them. whole: put the photo before the net, or boxes after it.
     The net's inputs keep their data; its other blobs do not.
     Raises Error for an opset that is too old or unknown and for a TRAIN net, LayerError for a layer without an ONNX form.
     """

@@ -1,23 +1,33 @@
-"""An ONNX graph under construction: nodes, constants, and the idioms that the emitters share.
+"""An ONNX graph under construction: nodes, constants, the idioms that the emitters share, and names for dynamic axes.
 
 g("Add", x, 1.0)     one node; a float becomes a float32 constant, an int or a list of ints int64, an array keeps its type
 g.shape(x, 0, 2)     the lengths of axes 0 and 1 as int64 (2,): a constant if they are fixed, else read at run time
+
+An axis of an input is dynamic if the net accepts twice its length, alone or together with the same axis of the other inputs.
+The number of rois of a Proposal is dynamic too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from minicaffe.blob import Array
+from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.layer_list import Node
+from minicaffe.layers.pool.spp import SPP
+from minicaffe.layers.proposal.dynamic_tops import DynamicTops, dynamic_rois
+from minicaffe.net import Net
+from minicaffe.porting.graph import free_name
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, ValueInfoProto
+
 
 Dims = tuple[int | str, ...]
 """A shape: a number for each fixed axis, a name for each dynamic one."""
@@ -72,13 +82,8 @@ class Graph:
         self._known: dict[Any, str] = parent._known if parent else {}
 
     def reserve(self, name: str) -> str:
-        """name, with a number appended if it is taken."""
-        free, number = name, 1
-        while free in self._names:
-            number += 1
-            free = f"{name}_{number}"
-        self._names.add(free)
-        return free
+        """Return name, with a number appended if it is taken, and take it."""
+        return free_name(self._names, name)
 
     def __call__(self, kind: str, *inputs: Operand, **attributes: Any) -> str:
         """Add a node with one output; the output's name."""
@@ -94,7 +99,7 @@ class Graph:
         return names
 
     def name(self, operand: Operand) -> str:
-        """The name of an operand's tensor."""
+        """Return the name of an operand's tensor."""
         if operand is None:
             return ""
         if isinstance(operand, str):
@@ -118,7 +123,8 @@ class Graph:
         return found
 
     def weight(self, layer: Layer, i: int, shape: Sequence[int] | None = None) -> str:
-        """A learnable blob of a layer in float32, reshaped if shape is given. Blobs that layers share become one constant."""
+        """Return a learnable blob of a layer in float32, reshaped if shape is given. Blobs that layers share become one
+        constant."""
         blob = layer.blobs[i].read_data()
         array = np.asarray(blob, np.float32).reshape(blob.shape if shape is None else tuple(shape))
         # The address in the net, which lives as long as the graph: shared blobs have the same.
@@ -128,29 +134,29 @@ class Graph:
         return self._known[key]
 
     def weights_by_address(self) -> dict[int, str]:
-        """The constants that are learnable blobs, by the blob's address in the net."""
+        """Return the constants that are learnable blobs, by the blob's address in the net."""
         return {key[1]: name for key, name in self._known.items() if key[0] == "weight"}
 
     # Shapes.
 
     def shape(self, x: Value, start: int = 0, end: int | None = None) -> str:
-        """The lengths of axes start to end as int64 (K,)."""
+        """Return the lengths of axes start to end as int64 (K,)."""
         dims = x.dims[start:end]
         if all(isinstance(d, int) for d in dims):
             return self.name(np.array(dims, np.int64))
         return self("Shape", x, start=start, end=x.rank if end is None else end)
 
     def size(self, x: Value, axis: int) -> str:
-        """The length of one axis as int64 (1,)."""
+        """Return the length of one axis as int64 (1,)."""
         return self.shape(x, axis, axis + 1)
 
     def number(self, x: Value, axis: int, dtype: DTypeLike = np.int64) -> str:
-        """The length of one axis as a scalar."""
+        """Return the length of one axis as a scalar."""
         scalar = self("Squeeze", self.size(x, axis), [0])
         return scalar if dtype == np.int64 else self.cast(scalar, dtype)
 
     def reshape(self, x: Operand, *parts: Operand) -> str:
-        """x reshaped to the concatenated parts: int64 vectors or lists, with at most one -1."""
+        """Return x reshaped to the concatenated parts: int64 vectors or lists, with at most one -1."""
         lists = [list(p) for p in parts if isinstance(p, list | tuple)]
         if len(lists) == len(parts):
             target = self.name([n for numbers in lists for n in numbers])
@@ -166,16 +172,17 @@ class Graph:
         return self("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def columns(self, x: Operand, start: int, end: int, axis: int = 1) -> str:
-        """x[:, start:end], or that part of another axis."""
+        """Return x[:, start:end], or that part of another axis."""
         return self("Slice", x, [start], [end], [axis])
 
     def arange(self, end: Operand, dtype: DTypeLike = np.int64) -> str:
-        """0, 1, ..., end - 1; end a scalar int64."""
+        """Return 0, 1, ..., end - 1; end a scalar int64."""
         numbers = self("Range", 0, end, 1)
         return numbers if dtype == np.int64 else self.cast(numbers, dtype)
 
     def sub_graph(self, inputs: Sequence[Tensor], body: Callable[[Graph, list[str]], list[Tensor]]) -> GraphProto:
-        """A GraphProto for a Loop, made by body(graph, the inputs' names) -> outputs; it may read this graph's tensors."""
+        """Return a GraphProto for a Loop, made by body(graph, the inputs' names) -> outputs; it may read this graph's
+        tensors."""
         from onnx import helper
 
         def info(tensor: Tensor) -> ValueInfoProto:
@@ -186,3 +193,102 @@ class Graph:
         given = [(self.reserve(f"{self.scope}/{name}"), dtype, axes) for name, dtype, axes in inputs]
         outputs = body(inner, [name for name, _, _ in given])
         return helper.make_graph(inner.nodes, self.reserve(f"{self.scope}/body"), [*map(info, given)], [*map(info, outputs)])
+
+
+# Dynamic axes: each axis of an input gets another length.
+
+
+Shape = tuple[int, ...]
+Shapes = dict[str, Shape]
+
+FIXED_MAP = (SPP,)
+"""Layers whose ONNX form is for one map size."""
+
+
+class _Symbol(NamedTuple):
+    """A dynamic axis: its name, its length, and all shapes when it has twice that length."""
+
+    name: str
+    length: int
+    shapes: Shapes
+
+
+def symbolic_shapes(net: Net, nodes: Sequence[Node]) -> dict[str, Dims]:
+    """Return the shape of every blob of these layers of net, with names for the dynamic axes.
+
+    The net's inputs keep their data, other blobs do not.
+    """
+    kept = {name: net.blobs[name].read_data().copy() for name in net.inputs}
+    net.reshape()
+    base = _shapes(net)
+    symbols: list[_Symbol] = []
+    done: set[tuple[str, int]] = set()
+    for name, axis in _candidates(net, nodes):
+        alike = [n for n in net.inputs if base[n][axis : axis + 1] == base[name][axis : axis + 1]]
+        # Alone first; the inputs of an Eltwise, for instance, are accepted only with the same length.
+        for together in ([name], alike) if (name, axis) not in done else ():
+            given = {n: (*base[n][:axis], _twice(base[n][axis]), *base[n][axis + 1 :]) for n in together}
+            shapes = _shapes_with(net, nodes, given, base)
+            if shapes is not None:
+                done |= {(n, axis) for n in together}
+                symbols.append(_Symbol(_axis_name(name, axis), base[name][axis], shapes))
+                break
+    for name, array in kept.items():
+        net.blobs[name].data[...] = array
+    dims = {name: tuple(_dim(name, axis, base, symbols) for axis in range(len(base[name]))) for name in base}
+    for top, axis in _counted(nodes):
+        dims[top] = (*dims[top][:axis], _axis_name(top, axis), *dims[top][axis + 1 :])
+    return dims
+
+
+def _candidates(net: Net, nodes: Sequence[Node]) -> list[tuple[str, int]]:
+    """Return the axes that may be dynamic: all but the channels of inputs, the rows of proposals. A Proposal takes one
+    image."""
+    single = {name for node in nodes if dynamic_rois(node.layer) for name in node.bottom_names}
+    axes = [(name, axis) for name in net.inputs for axis in range(len(net.blobs[name].shape)) if axis != 1]
+    free = [(name, axis) for name, axis in axes if axis or name not in single]
+    return [*free, *((top, axis) for top, axis in _counted(nodes) if axis == 0)]
+
+
+def _counted(nodes: Sequence[Node]) -> list[tuple[str, int]]:
+    found = [(node.top_names, node.layer.dynamic_axis) for node in nodes if isinstance(node.layer, DynamicTops)]
+    return [(top, axis) for tops, axis in found if axis is not None for top in tops]
+
+
+def _shapes_with(net: Net, nodes: Sequence[Node], given: Mapping[str, Shape], base: Shapes) -> Shapes | None:
+    """Return all shapes when some blobs have other ones, or None if the net rejects them. Restores the old ones."""
+    try:
+        for name, shape in given.items():
+            net.blobs[name].reshape(shape)
+        for node in nodes:
+            node.layer.reshape_pass(node.bottoms, node.tops)
+        shapes = _shapes(net)
+        fixed = [node.bottom_names[0] for node in nodes if isinstance(node.layer, FIXED_MAP)]
+        return None if any(shapes[name][2:] != base[name][2:] for name in fixed) else shapes
+    except Error:
+        return None
+    finally:
+        for name in given:
+            net.blobs[name].reshape(base[name])
+        net.reshape()
+
+
+def _dim(name: str, axis: int, base: Shapes, symbols: Sequence[_Symbol]) -> int | str:
+    length = base[name][axis]
+    moving = [symbol for symbol in symbols if symbol.shapes[name][axis] != length]
+    if not moving:
+        return length
+    same = len(moving) == 1 and moving[0].length == length and moving[0].shapes[name][axis] == _twice(length)
+    return moving[0].name if same else _axis_name(name, axis)
+
+
+def _shapes(net: Net) -> Shapes:
+    return {name: blob.shape for name, blob in net.blobs.items()}
+
+
+def _twice(length: int) -> int:
+    return max(2 * length, 1)
+
+
+def _axis_name(blob: str, axis: int) -> str:
+    return f"{blob}_{'nchw'[axis] if axis < 4 else axis}"

@@ -1,14 +1,28 @@
-"""A net as an ONNX model: the nodes of its layers, its weights, and names for dynamic axes."""
+"""A net as an ONNX model: the nodes of its layers, its weights, its metadata and its file.
+
+The metadata describe the layers for `minicaffe import`, which puts them back:
+
+minicaffe.layers   JSON: for each layer that is made of nodes its parameters as prototxt text, the names of its nodes and of the
+                   tensors that are its bottoms, its tops and its learnable blobs
+minicaffe.inputs   JSON: the shape of each input of the net
+
+Weights too large for the model go to a separate file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from google.protobuf import text_format
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error, install, pasted, ways
+from minicaffe.files import replacing, unlinked
 from minicaffe.layer import Layer
 from minicaffe.layer_list import Node
 from minicaffe.layers.data.input import Input
@@ -16,18 +30,18 @@ from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.porting.graph import Graph as Connections
+from minicaffe.porting.graph import clear_fillers
+from minicaffe.proto import caffe_pb2
 from minicaffe.registry import exports
 from minicaffe.version import __version__
 
-from .boxes import OUTPUTS
-from .description import describe
-from .graph import Dims, Graph, Value, Written
-from .photo import IMAGE
-from .sizes import symbolic_shapes
-from .whole import Whole
+from .graph import Dims, Graph, Value, Written, symbolic_shapes
+from .whole import IMAGE, OUTPUTS, Whole
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
+
 
 OLDEST_OPSET = 18
 """The first opset in which reductions take their axes as an input, and Split its number of parts."""
@@ -41,8 +55,8 @@ TYPES = {IMAGE: np.uint8, **OUTPUTS}
 def onnx_model(
     net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None, whole: Whole | None = None
 ) -> tuple[ModelProto, dict[str, Array]]:
-    """The ModelProto of net, or of what the layer `until` needs, without weights, and the weights by name. whole: with the
-    photo as its input, or boxes as its outputs.
+    """Return the ModelProto of net, or of what the layer `until` needs, without weights, and the weights by name. whole: with
+    the photo as its input, or boxes as its outputs.
 
     Raises Error, and LayerError for a layer without an ONNX form.
     """
@@ -83,7 +97,7 @@ def _check(net: Net, opset: int) -> None:
 
 
 def _wanted(net: Net, until: str | None) -> tuple[list[Node], list[str]]:
-    """The layers to export, in order, and the blobs that are the outputs."""
+    """Return the layers to export, in order, and the blobs that are the outputs."""
     nodes, outputs = list(net.nodes), list(net.outputs)
     if until is not None:
         end = net.index_of(until)
@@ -95,12 +109,9 @@ def _wanted(net: Net, until: str | None) -> tuple[list[Node], list[str]]:
             outputs += [top for top in node.top_names if top not in outputs]
     if not outputs:
         raise Error("the net has no outputs to export")
-    needed, chosen = set(outputs), []
-    for node in reversed(nodes):
-        if needed & set(node.top_names):
-            chosen.append(node)
-            needed |= set(node.bottom_names)
-    return chosen[::-1], outputs
+    connections = Connections(node.layer.param for node in nodes)
+    needed = connections.before(connections.last[name] for name in outputs)
+    return [nodes[i] for i in sorted(needed)], outputs
 
 
 def _emit(graph: Graph, net: Net, node: Node, values: dict[str, Value], shapes: dict[str, Dims]) -> None:
@@ -123,7 +134,7 @@ def _why(layer: Layer) -> str:
 
 
 def _instead(net: Net, bottoms: Sequence[str]) -> str:
-    """The sub-net that can be exported: up to the layer that makes this one's bottom."""
+    """Return the sub-net that can be exported: up to the layer that makes this one's bottom."""
     makers = [layer.name for layer in net.layers if bottoms and bottoms[0] in layer.param.top and not isinstance(layer, Input)]
     makers = [name for name in makers if not isinstance(net.layer_dict[name], Split)] or makers
     if not makers:
@@ -176,9 +187,97 @@ def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Va
 
 
 def _with_inner(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
-    """All nodes, including those of sub-graphs."""
+    """Yield all nodes, including those of sub-graphs."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 yield from _with_inner(attribute.g.node)
+
+
+# Metadata.
+
+
+LAYERS, INPUTS = "minicaffe.layers", "minicaffe.inputs"
+
+
+def describe(model: ModelProto, graph: Graph, net: Net, renamed: Mapping[str, str]) -> None:
+    """Add the description to a model's metadata. renamed: new names of the graph's tensors."""
+    from onnx import helper
+
+    entries, stored = [], graph.weights_by_address()
+    for written in graph.layers:
+        blobs = written.layer.blobs if written.layer.name not in graph.weightless else []
+        addresses = [blob.read_data().__array_interface__["data"][0] for blob in blobs]
+        made = [top for top in written.tops if top not in written.bottoms and top not in graph.constants]
+        if made and all(address in stored for address in addresses):  # others were computed of its blobs
+            weights = [stored[address] for address in addresses]
+            tensors = {"bottoms": written.bottoms, "tops": written.tops, "weights": weights}
+            entry = {key: [renamed.get(name, name) for name in names] for key, names in tensors.items()}
+            entries.append({"layer": _text(written.layer), **entry, "nodes": [node.name for node in written.nodes]})
+    shapes = {name: list(net.blobs[name].shape) for name in net.inputs}
+    helper.set_model_props(model, {LAYERS: json.dumps(entries), INPUTS: json.dumps(shapes)})
+
+
+def _text(layer: Layer) -> str:
+    """Return the layer's parameters without weights, fillers, bottoms and tops."""
+    param = caffe_pb2.LayerParameter()
+    param.CopyFrom(layer.param)
+    for field in ("bottom", "top", "blobs", "include", "exclude"):
+        param.ClearField(field)
+    clear_fillers(param)
+    return text_format.MessageToString(param, as_one_line=True)
+
+
+# The file.
+
+
+LIMIT = 2_000_000_000
+"""The most bytes of weights in the model: a protobuf message has at most 2^31 - 1."""
+
+SMALL = 1024
+"""Weights of fewer bytes stay in the model: shape inference reads them."""
+
+
+def write_model(model: ModelProto, weights: Mapping[str, Array], path: str | os.PathLike[str]) -> str | None:
+    """Write a model and its weights, checked with onnx's checker and shape inference. The name of the file of weights, if
+    any."""
+    import onnx
+
+    data = None
+    if sum(array.nbytes for array in weights.values()) > LIMIT:
+        data = _write_beside(model, weights, Path(path))
+    else:
+        _put_inside(model, weights)
+    with replacing(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
+        try:
+            onnx.checker.check_model(os.fspath(temporary), full_check=True)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+            raise Error(f"{path}: the exported model is invalid, which is a bug: {error}") from error
+    return data
+
+
+def _put_inside(model: ModelProto, weights: Mapping[str, Array]) -> None:
+    from onnx import numpy_helper
+
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+
+
+def _write_beside(model: ModelProto, weights: Mapping[str, Array], path: Path) -> str:
+    """Write all but the small weights to a separate file without a copy: one alone may exceed a message."""
+    from onnx import TensorProto, helper
+
+    data = path.with_name(path.name + ".data")
+    with replacing(unlinked(data)) as temporary, open(temporary, "wb") as file:
+        for name, array in weights.items():
+            if array.nbytes < SMALL:
+                _put_inside(model, {name: array})
+                continue
+            weight = model.graph.initializer.add(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
+            weight.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+            for key, value in {"location": data.name, "offset": file.tell(), "length": array.nbytes}.items():
+                weight.external_data.add(key=key, value=str(value))
+            file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)  # ONNX stores little-endian
+    return data.name

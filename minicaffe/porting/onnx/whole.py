@@ -3,21 +3,32 @@
 whole = Whole(threshold=0.5)                             both ends
 export_onnx(net, "detector.onnx", whole=whole)
 compare_with_detect(net, "detector.onnx", photo, whole)
+
+The photo is prepared with detect's arithmetic, so that the values are the same:
+
+    image (H, W, 3) uint8, blue, green, red -> minus the means -> scaled -> data (1, 3, H', W') and im_info
+    of an SSD net: image -> resized to the net's input in fixed point -> minus the means, times the factor -> data
+
+Boxes are those of detect: boxes (n, 4) in pixels of the photo, scores (n,) and classes (n,), best first:
+
+    rois, cls_prob, bbox_pred -> moved by bbox_pred, clipped -> per class: score > threshold, NonMaxSuppression -> the best
+    of an SSD net: DetectionOutput's rows -> score >= threshold -> the best, in pixels, clipped
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Arrays
 from minicaffe.data.images import prepare_image
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection import Detector
 from minicaffe.detection.detect import check_detector
 from minicaffe.detection.families import family_of
@@ -28,10 +39,163 @@ from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference, difference, matched
 
-from .boxes import OUTPUTS, Ends, detector_boxes, ssd_boxes
-from .graph import Dims, Graph, Value
-from .photo import IMAGE, Photo, fitted_photo, scaled_photo
+from .detection import LAST, clipped, decoded
+from .graph import Dims, Graph, Operand, Value
 from .session import run_model
+
+# The photo.
+
+
+IMAGE = "image"
+
+
+class Photo(NamedTuple):
+    """Tensors: data (1, 3, H', W'), im_info (1, 3), and the photo's height and width, (1,) float32 each."""
+
+    data: str
+    im_info: str
+    height: str
+    width: str
+
+
+def scaled_photo(g: Graph, settings: DetectionSettings) -> Photo:
+    """Return data and im_info of the input `image`, as prepare_image makes them. Source: data/images.py."""
+    test = settings.test
+    old = [g("Shape", IMAGE, start=axis, end=axis + 1) for axis in (0, 1)]
+    sizes = [g.cast(size, np.float64) for size in old]
+    short, long = g("Min", *sizes), g("Max", *sizes)
+    scale = g("Div", np.array([test.scales[0]], np.float64), short)
+    too_long = g("Greater", g("Round", g("Mul", scale, long)), np.float64(test.max_size))
+    scale = g("Where", too_long, g("Div", np.float64(test.max_size), long), scale)
+    new = [g("Max", g("Round", g("Mul", size, scale)), np.float64(1)) for size in sizes]
+    pixels = g("Sub", g.cast(IMAGE, np.float32), np.array(settings.pixel_means, np.float32))
+    for axis in (0, 1):
+        step = g("Div", np.float64(1), scale)
+        at = g("Clip", _centres(g, new[axis], step), np.float64(0), g("Squeeze", g("Sub", sizes[axis], np.float64(1))))
+        low = g("Floor", at)
+        part = g("Unsqueeze", g.cast(g("Sub", at, low), np.float32), [1, 2] if axis == 0 else [0, 2])
+        first, second = _neighbours(g, g.cast(low, np.int64), old[axis])
+        before = g("Gather", pixels, first, axis=axis)
+        pixels = g("Add", before, g("Mul", part, g("Sub", g("Gather", pixels, second, axis=axis), before)))
+    info = g("Unsqueeze", g.cast(g("Concat", *new, scale, axis=0), np.float32), [0])
+    height, width = (g.cast(size, np.float32) for size in old)
+    return Photo(_planes(g, pixels), info, height, width)
+
+
+def fitted_photo(g: Graph, size: Sequence[int], means: Sequence[float], factor: float) -> Photo:
+    """Return data of the input `image` for an SSD net of this input size, as prepare_ssd_image makes it.
+
+    Source: data/image_bytes.py.
+    """
+    old = [g("Shape", IMAGE, start=axis, end=axis + 1) for axis in (0, 1)]
+    pixels = g.cast(IMAGE, np.int32)
+    for axis in (1, 0):
+        step = g("Div", g.cast(old[axis], np.float64), np.float64(size[axis]))
+        at = g.cast(_centres(g, np.array([size[axis]], np.float64), step), np.float32)
+        low = g("Floor", at)
+        last = g.cast(g("Sub", old[axis], [1]), np.float32)
+        outside = g("Or", g("Less", low, 0.0), g("GreaterOrEqual", low, last))
+        part = g("Where", outside, 0.0, g("Sub", at, low))
+        weight = g("Unsqueeze", g.cast(g("Round", g("Mul", part, 2048.0)), np.int32), [1, 2] if axis == 0 else [0, 2])
+        start = g("Clip", g.cast(low, np.int64), 0, g("Squeeze", g("Sub", old[axis], [1])))
+        pair = [g("Gather", pixels, place, axis=axis) for place in _neighbours(g, start, old[axis])]
+        weights = [g("Sub", np.int32(2048), weight), weight]
+        if axis == 1:
+            pixels = g("Add", *(g("Mul", each, by) for each, by in zip(pair, weights)))
+        else:  # non-negative, so that a division shifts bits out
+            halves = [g("Mul", g("Div", each, np.int32(16)), by) for each, by in zip(pair, weights)]
+            total = g("Add", *(g("Div", half, np.int32(1 << 16)) for half in halves))
+            pixels = g("Div", g("Add", total, np.int32(2)), np.int32(4))
+    centred = g("Sub", g.cast(pixels, np.float32), np.array(means, np.float32))
+    height, width = (g.cast(side, np.float32) for side in old)
+    return Photo(_planes(g, g("Mul", centred, np.float32(factor))), "", height, width)
+
+
+def _centres(g: Graph, count: str | np.ndarray, step: str) -> str:
+    """Return (i + 0.5) * step - 0.5 for i below count (1,) float64."""
+    index = g.arange(g("Squeeze", g.cast(count, np.int64)), np.float64)
+    return g("Sub", g("Mul", g("Add", index, np.float64(0.5)), step), np.float64(0.5))
+
+
+def _neighbours(g: Graph, low: str, size: str) -> tuple[str, str]:
+    """Return a place and the next one, which is not past the end."""
+    return low, g("Min", g("Add", low, [1]), g("Sub", size, [1]))
+
+
+def _planes(g: Graph, pixels: str) -> str:
+    return g("Unsqueeze", g("Transpose", pixels, perm=[2, 0, 1]), [0])
+
+
+# Boxes.
+
+
+OUTPUTS = {"boxes": np.float32, "scores": np.float32, "classes": np.int64}
+
+
+class Ends(NamedTuple):
+    """The limits that decide which boxes are given. height, width: tensors (1,) of the photo's."""
+
+    height: str
+    width: str
+    threshold: float
+    most: int
+
+
+def detector_boxes(g: Graph, net: Net, values: Mapping[str, Value], scale: str, ends: Ends) -> list[str]:
+    """Return boxes, scores, classes of a Faster R-CNN or R-FCN. scale: of the image, (1,)."""
+    classes = net.blobs["cls_prob"].shape[1]
+    scores = g("Transpose", g.columns(g.reshape(values["cls_prob"], [-1, classes]), 1, classes), perm=[1, 0])  # (C, R)
+    rois = g("Div", g.columns(g.reshape(values["rois"], [-1, 5]), 1, 5), scale)
+    per_class = g("Concat", [classes - 1], g("Shape", rois), axis=0)  # (3,): C, R, 4
+    boxes = g("Expand", g("Unsqueeze", rois, [0]), per_class)
+    if "bbox_pred" in net.blobs and net.settings.test.bbox_reg:
+        boxes = decoded(g, g.reshape(boxes, [-1, 4]), g.reshape(_moves(g, net, values, classes, per_class), [-1, 4]))
+    boxes = g("Reshape", clipped(g, g.reshape(boxes, [-1, 4]), ends.height, ends.width), per_class, allowzero=1)
+    kept = g(
+        "NonMaxSuppression",
+        g("Add", boxes, LAST),
+        g("Unsqueeze", scores, [1]),
+        [2**31 - 1],
+        np.array([net.settings.test.nms], np.float32),
+        np.array([ends.threshold], np.float32),
+    )
+    at = g("Gather", kept, [0, 2], axis=1)  # class and roi, by class and then by score
+    return _best(g, g("GatherND", boxes, at), g("GatherND", scores, at), g("Add", g.columns(at, 0, 1), 1), ends.most)
+
+
+def _moves(g: Graph, net: Net, values: Mapping[str, Value], classes: int, per_class: str) -> str:
+    """Return bbox_pred for each class but the background, (C, R, 4)."""
+    found = net.blobs["bbox_pred"].count // max(net.blobs["bbox_pred"].shape[0], 1)
+    if found not in (8, 4 * classes):
+        raise Error(f"{net.file}: bbox_pred has {found} values for each roi; {classes} classes need {4 * classes}, or 8")
+    table = g("Transpose", g.reshape(values["bbox_pred"], [-1, found // 4, 4]), perm=[1, 0, 2])
+    agnostic = found == 8 != 4 * classes
+    moves = g.columns(table, 1, 2 if agnostic else classes, axis=0)
+    return g("Expand", moves, per_class)
+
+
+def ssd_boxes(g: Graph, rows: Value, ends: Ends) -> list[str]:
+    """Return boxes, scores, classes of DetectionOutput's rows."""
+    table = g.reshape(rows, [-1, 7])
+    label, score = (g("Squeeze", g.columns(table, i, i + 1), [1]) for i in (1, 2))
+    wanted = g("And", g("GreaterOrEqual", label, 0.0), g("GreaterOrEqual", score, float(ends.threshold)))
+    likely = g("Squeeze", g("NonZero", wanted), [0])
+    table = g("Gather", table, likely, axis=0)
+    sides = g("Concat", ends.width, ends.height, ends.width, ends.height, axis=0)
+    corners = g("Mul", g.columns(table, 3, 7), sides)
+    score, label = g("Gather", score, likely), g.cast(g.columns(table, 1, 2), np.int64)
+    return _best(g, clipped(g, corners, ends.height, ends.width), score, label, ends.most)
+
+
+def _best(g: Graph, boxes: str, scores: str, classes: str, most: int) -> list[str]:
+    """Return the `most` best of boxes (n, 4), scores (n,), classes (n, 1)."""
+    count: Operand = g("Shape", scores)
+    best, order = g.several("TopK", 2, scores, g("Min", count, [most]), axis=0, largest=1, sorted=1)
+    return [g("Gather", boxes, order, axis=0), best, g("Squeeze", g("Gather", classes, order, axis=0), [1])]
+
+
+# Both ends.
+
 
 SIZE = "image_size"
 """The input with the photo's height and width, in a model that gives boxes but takes no photo."""
@@ -55,7 +219,7 @@ class Whole:
     classes: Sequence[str] | None = None
 
     def check(self, net: Net, until: str | None) -> None:
-        """Raises Error for a net that is no detector of one photo, or that cannot take photos of any size."""
+        """Raise Error for a net that is no detector of one photo, or that cannot take photos of any size."""
         if until is not None:
             raise Error("a whole detector has no end: leave out --until, or --with-boxes and --with-image")
         is_ssd = ssd_layer(net) is not None
@@ -70,7 +234,7 @@ class Whole:
             raise Error(f'{net.file}: a blob has the name "{clash[0]}", which the model needs for itself: rename it')
 
     def begin(self, g: Graph, net: Net, shapes: dict[str, Dims]) -> tuple[dict[str, Value], dict[str, Value], Photo]:
-        """(the model's own inputs, what stands for the net's inputs, the photo's tensors)."""
+        """Return the model's own inputs, what stands for the net's inputs, and the photo's tensors."""
         g.scope = "photo"
         ssd = ssd_layer(net)
         data = net.inputs[0] if ssd else "data"
@@ -90,7 +254,7 @@ class Whole:
         return {IMAGE: Value(IMAGE, (f"{IMAGE}_h", f"{IMAGE}_w", 3))}, made, photo
 
     def end(self, g: Graph, net: Net, values: dict[str, Value], photo: Photo) -> dict[str, Value]:
-        """The outputs behind the net."""
+        """Return the outputs after the net."""
         g.scope = "detections"
         if lacking := [name for name in ("rois", "cls_prob") if name not in values and ssd_layer(net) is None]:
             raise Error(f'{net.file}: no output of the net is computed from the blob "{lacking[0]}", which boxes come from')
@@ -104,7 +268,8 @@ class Whole:
         return {name: Value(tensor, dim) for name, tensor, dim in zip(OUTPUTS, made, dims, strict=True)}
 
     def facts(self, net: Net) -> dict[str, str]:
-        """The model's metadata. Without given classes, the names that detect has for the net's number of classes."""
+        """Return the model's metadata. Without given classes, the names are those that detect has for the net's number of
+        classes."""
         facts = {}
         if self.photo:
             facts[IMAGE] = "uint8 (height, width, 3): blue, green, red"
@@ -116,7 +281,7 @@ class Whole:
         return facts
 
     def inputs(self, net: Net, image: NDArray[np.uint8]) -> Arrays:
-        """The model's inputs for an image (H, W, 3)."""
+        """Return the model's inputs for an image (H, W, 3)."""
         if self.photo:
             return {IMAGE: image}
         size = {SIZE: np.array(image.shape[:2], np.float32)}

@@ -20,12 +20,10 @@ from minicaffe.porting.agreement import Difference, differences, run_of
 from minicaffe.porting.onnx.session import Session
 from minicaffe.proto import caffe_pb2
 
-from . import arithmetic, arrangement, neurons, normalization, pooling, products, resizing, restored  # noqa: F401  # entries
-from .builder import Builder, importers, imports, whole_error
-from .finish import finished
-from .graph import known_graph
-from .node import RefusedError, Shape
-from .patterns import recognise
+from . import forms, functions  # noqa: F401  # entries
+from .builder import Builder, finished, importers, imports, whole_error
+from .graph import RefusedError, Shape, known_graph
+from .patterns import LAYER, input_shapes, recognise, regroup
 from .reading import NEWEST, OLDEST, read_model
 
 __all__ = [
@@ -45,7 +43,7 @@ class Imported:
     restored: Sequence[str]
 
     def net(self, settings: DetectionSettings | None = None, fork: str = "") -> Net:
-        """The net with its weights, in TEST. settings: those of a detection net. fork: whose layers those are that forks
+        """Return the net with its weights, in TEST. settings: those of a detection net. fork: whose layers those are that forks
         disagree on. Raises LayerError for an output of another shape than the model's."""
         net = Net(self.param, TEST, settings=settings or DetectionSettings(), fork=fork)
         put_weights(net, weights_of(net) | dict(self.weights))  # those without any do not matter
@@ -58,21 +56,21 @@ class Imported:
 def import_onnx(
     path: str | os.PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None, until: Sequence[str] = ()
 ) -> Imported:
-    """The net that computes what an ONNX model (opset 9 to 22) does. shapes: of its inputs; a dynamic batch is 1 by default.
-    until: the tensors that become the outputs; what is beyond them is left out.
+    """Return the net that computes what an ONNX model (opset 9 to 22) does. shapes: of its inputs; a dynamic batch is 1 by
+    default. until: the tensors that become the outputs; what is beyond them is left out.
 
     Raises Error for a model that cannot be read, or has dynamic axes, and one that lists all nodes without a layer in Caffe.
     """
     model = read_model(path)
-    given = {**restored.input_shapes(model), **(shapes or {})}
+    given = {**input_shapes(model), **(shapes or {})}
     graph = known_graph(model, given, path, until)
-    restored.regroup(graph, model)
+    regroup(graph, model)
     recognise(graph)
     builder = Builder(graph)
     builder.build()
     if builder.refused:
         raise whole_error(os.fspath(path), list(builder.refused.values()))
-    names = [node.name for node in graph.nodes if node.op == restored.LAYER]
+    names = [node.name for node in graph.nodes if node.op == LAYER]
     shapes_of_outputs = {name: graph.shapes[name] for name in graph.outputs if name in graph.shapes}
     return Imported(finished(builder, model.graph.name), builder.weights, shapes_of_outputs, names)
 

@@ -4,11 +4,12 @@
 def relu(b, node): return [b("ReLU", [b.blob(node.inputs[0])])]      # the blobs that are the node's outputs
 
 b(kind, bottoms, weights, tops=1, **fields) adds a layer; the fields are those of the type's parameter block. Layers are named
-after their node.
+after their node. The last steps name outputs as in the model, silence tops that nothing reads, and put layers in place.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,11 +17,20 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error, LayerError
+from minicaffe.layer import Layer
+from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.conv.deconvolution import Deconvolution
+from minicaffe.layers.conv.inner_product import InnerProduct
+from minicaffe.layers.elementwise.eltwise import Eltwise
+from minicaffe.layers.elementwise.scale import Bias, Scale
+from minicaffe.layers.neuron.functions import ReLU6
+from minicaffe.layers.neuron.relu import PReLU, ReLU
+from minicaffe.layers.norm.batch_norm import BatchNorm
+from minicaffe.porting.graph import free_name
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import types
 
-from .graph import Graph
-from .node import Node, RefusedError, Shape
+from .graph import Graph, Node, RefusedError, Shape
 
 Importer = Callable[["Builder", Node], Sequence[str]]
 """(builder, node) -> the blobs that are the node's outputs. Raises RefusedError."""
@@ -49,7 +59,7 @@ UNBUILT = {
 
 
 def imports(*operators: str) -> Callable[[Importer], Importer]:
-    """A decorator: the function imports the nodes of these operators."""
+    """Return a decorator: the function imports the nodes of these operators."""
 
     def decorate(function: Importer) -> Importer:
         importers.update(dict.fromkeys(operators, function))
@@ -119,7 +129,7 @@ class Builder:
         if given:
             block = getattr(layer, types[kind].param_block[0])
             block.MergeFrom(type(block)(**given))
-        layer.top.extend(self._free(self._blob_names, layer.name) for _ in range(tops))
+        layer.top.extend(free_name(self._blob_names, layer.name) for _ in range(tops))
         self._keep(layer, weights)
         return list(layer.top)
 
@@ -131,7 +141,7 @@ class Builder:
         name = layer.name
         layer.MergeFrom(param)
         layer.name = name
-        layer.top.extend(top if top in self.graph.outputs else self._free(self._blob_names, top) for top in tops)
+        layer.top.extend(top if top in self.graph.outputs else free_name(self._blob_names, top) for top in tops)
         self.restored.update(layer.top)
         self._keep(layer, weights)
         return list(layer.top)
@@ -143,23 +153,14 @@ class Builder:
     def add(self, kind: str, bottoms: Sequence[str], name: str) -> caffe_pb2.LayerParameter:
         """Add a layer without tops; of an existing name, it gets its type after it, or a number."""
         taken = f"{name}/{kind.lower()}" if name in self._layer_names else name
-        layer = caffe_pb2.LayerParameter(name=self._free(self._layer_names, taken), type=kind, bottom=bottoms)
+        layer = caffe_pb2.LayerParameter(name=free_name(self._layer_names, taken), type=kind, bottom=bottoms)
         self.layers.append(layer)
         return layer
-
-    @staticmethod
-    def _free(taken: set[str], name: str) -> str:
-        free, number = name, 1
-        while free in taken:
-            number += 1
-            free = f"{name}_{number}"
-        taken.add(free)
-        return free
 
     # What a node's inputs are.
 
     def blob(self, tensor: str) -> str:
-        """The blob of a tensor; a constant becomes a Parameter layer."""
+        """Return the blob of a tensor; a constant becomes a Parameter layer."""
         if tensor in self.blobs:
             return self.blobs[tensor]
         array = self.constant(tensor)
@@ -170,23 +171,23 @@ class Builder:
         return tensor in self.graph.constants
 
     def constant(self, tensor: str) -> Array:
-        """A constant in its type. Raises RefusedError for what is computed."""
+        """Return a constant in its type. Raises RefusedError for what is computed."""
         if tensor not in self.graph.constants:
             raise RefusedError(f'its input "{tensor}" is computed, and is a constant in Caffe')
         return self.graph.constants[tensor]
 
     def weight(self, tensor: str) -> Array:
-        """A constant in float32."""
+        """Return a constant in float32."""
         return np.asarray(self.constant(tensor), np.float32)
 
     def shape(self, tensor: str) -> Shape:
-        """Raises RefusedError if it is only known at run time."""
+        """Return the shape of a tensor. Raises RefusedError if it is only known at run time."""
         if tensor not in self.graph.shapes:
             raise RefusedError(f'the shape of "{tensor}" is only known when the model runs')
         return self.graph.shapes[tensor]
 
     def numbers(self, node: Node, i: int, attribute: str) -> list[Any] | None:
-        """What old opsets have as an attribute and new ones as input i; None if it is left out."""
+        """Return what old opsets have as an attribute and new ones as input i; None if it is left out."""
         if node.input(i):
             numbers: list[Any] = self.constant(node.input(i)).reshape(-1).tolist()
             return numbers
@@ -196,7 +197,7 @@ class Builder:
     # Layers that several importers need.
 
     def cut(self, blob: str, shape: Shape, axis: int, start: int, end: int) -> str:
-        """The part of a blob of this shape from start to end along an axis."""
+        """Return the part of a blob of this shape from start to end along an axis."""
         points = [point for point in (start, end) if 0 < point < shape[axis]]
         if not points:
             return blob
@@ -204,7 +205,8 @@ class Builder:
         return tops[1 if start > 0 else 0]
 
     def reshaped(self, blob: str, old: Shape, new: Shape, free: int | None = None) -> str:
-        """A blob of shape `old` in shape `new`. The batch is copied if it stays; free: the axis whose length is inferred."""
+        """Return a blob of shape `old` in shape `new`. The batch is copied if it stays; free: the axis whose length is
+        inferred."""
         if old == new:
             return blob
         if len(new) == 2 and len(old) > 2 and new[0] == old[0]:
@@ -230,7 +232,69 @@ def refuse_others(node: Node, **allowed: Any) -> None:
 
 
 def whole_error(path: str, refused: Sequence[str]) -> Error:
-    """The error that lists all nodes that are refused."""
+    """Return the error that lists all nodes that are refused."""
     lines = "\n  ".join(refused)
     advice = "nothing was written (--until TENSOR imports what is before a tensor)"
     return Error(f"{path}: {len(refused)} of its nodes cannot be imported:\n  {lines}\n{advice}")
+
+
+# The last steps.
+
+
+SUMS = (Convolution, Deconvolution, InnerProduct, BatchNorm, Scale, Bias, Eltwise)
+"""Layers whose tops backward does not read, so that the next layer may replace them, as Caffe's own nets do."""
+FOLLOWING = (BatchNorm, Scale, Bias, ReLU, ReLU6, PReLU)
+
+
+def finished(builder: Builder, name: str) -> caffe_pb2.NetParameter:
+    """Return the whole net."""
+    layers, outputs = builder.layers, builder.graph.outputs
+    kept = {builder.blobs[output] for output in outputs}
+    _rename(layers, now := _in_place(layers, kept, kept | builder.restored))
+    read = {bottom for layer in layers if list(layer.bottom) != list(layer.top) for bottom in layer.bottom}
+    renamed: dict[str, str] = {}
+    copies = []
+    for output in outputs:
+        blob = now.get(builder.blobs[output], builder.blobs[output])
+        if blob not in read and blob not in renamed and blob not in builder.graph.inputs and blob not in outputs:
+            renamed[blob] = output
+        elif blob != output:
+            copies.append((blob, output))
+    _rename(layers, renamed)
+    for blob, output in copies:
+        bottom = renamed.get(blob, blob)
+        builder.add("Split", [bottom], f"{output}/copy").top.append(output)
+    read |= {bottom for layer in layers for bottom in layer.bottom}.union(outputs)
+    unused = [top for layer in layers for top in layer.top if top not in read]
+    if unused:
+        builder.add("Silence", unused, "unused")
+    return caffe_pb2.NetParameter(name=name, layer=layers)
+
+
+def _in_place(layers: list[caffe_pb2.LayerParameter], kept: set[str], named: set[str]) -> dict[str, str]:
+    """Return new names by which layers overwrite a blob that they alone read, unless it is kept. A named blob keeps its
+    name."""
+    readers = Counter(bottom for layer in layers for bottom in layer.bottom)
+    makers: dict[str, caffe_pb2.LayerParameter] = {}
+    first: dict[str, str] = {}  # the first blob of a chain, by the later ones
+    title: dict[str, str] = {}  # the name of the chain, by its first blob
+    for layer in layers:
+        bottom = layer.bottom[0] if layer.bottom else ""
+        alone = readers[bottom] == 1 and bottom not in kept and bottom in makers
+        if alone and _is(layer, FOLLOWING) and _is(makers[bottom], SUMS) and types[layer.type].in_place:
+            top, root = layer.top[0], first.get(bottom, bottom)
+            first[top] = root
+            if top in named or root not in title:
+                title[root] = top if top in named else root
+        makers.update(dict.fromkeys(layer.top, layer))
+    return {name: title[root] for name, root in [*first.items(), *zip(title, title)] if name != title[root]}
+
+
+def _is(layer: caffe_pb2.LayerParameter, kinds: tuple[type[Layer], ...]) -> bool:
+    return layer.type in types and types[layer.type] in kinds
+
+
+def _rename(layers: list[caffe_pb2.LayerParameter], names: dict[str, str]) -> None:
+    for layer in layers:
+        layer.bottom[:] = [names.get(bottom, bottom) for bottom in layer.bottom]
+        layer.top[:] = [names.get(top, top) for top in layer.top]

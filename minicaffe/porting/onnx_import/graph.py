@@ -11,19 +11,72 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from minicaffe import limits
 from minicaffe.blob import Array
 from minicaffe.errors import Error, first_of, nearest, pasted
 
-from .node import Node, Shape
-from .windows import pool_windows
-
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+
+Shape = tuple[int, ...]
+
+
+class RefusedError(Exception):
+    """A node that cannot be imported; the text says why."""
+
+
+@dataclass
+class Node:
+    """An operator: attributes as Python values, inputs "" where left out."""
+
+    op: str
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def get(self, attribute: str, default: Any) -> Any:
+        return self.attributes.get(attribute, default)
+
+    def input(self, i: int) -> str:
+        """Return the name of input i, "" if it is left out."""
+        return self.inputs[i] if i < len(self.inputs) else ""
+
+    @property
+    def reads(self) -> list[str]:
+        """Its inputs, and what its sub-graphs read from outside."""
+        return [*self.inputs, *(name for graph in self.attributes.values() for name in _outer(graph))]
+
+    @classmethod
+    def of(cls, proto: NodeProto) -> Node:
+        from onnx import helper
+
+        attributes = {item.name: _plain(helper.get_attribute_value(item)) for item in proto.attribute}
+        op = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
+        name = (proto.name or next(iter(proto.output), "")).lstrip("/") or proto.op_type
+        return cls(op, name, [*proto.input], [*proto.output], attributes)
+
+
+def _plain(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _outer(graph: Any) -> Iterator[str]:
+    """Return what a sub-graph reads that is not its own; nothing for another attribute."""
+    from onnx import GraphProto
+
+    if isinstance(graph, GraphProto):
+        nodes = [Node.of(proto) for proto in graph.node]
+        own = {item.name for item in graph.input} | {tensor.name for tensor in graph.initializer}
+        own.update(name for node in nodes for name in node.outputs)
+        yield from (name for node in nodes for name in node.reads if name not in own)
+
 
 SMALL = 1024
 """Constants of at most this many elements are shown to shape inference: sizes, axes, pads."""
@@ -57,7 +110,7 @@ class Graph:
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     def readers(self) -> dict[str, list[Node]]:
-        """The nodes that read each tensor."""
+        """Return the nodes that read each tensor."""
         found: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(node.reads):
@@ -77,7 +130,7 @@ class Graph:
 def known_graph(
     model: ModelProto, given: Mapping[str, Sequence[int]], path: str | os.PathLike[str], until: Sequence[str] = ()
 ) -> Graph:
-    """The graph of a model whose inputs have the shapes given: by name, else the model's, with 1 for a dynamic batch.
+    """Return the graph of a model whose inputs have the shapes given: by name, else the model's, with 1 for a dynamic batch.
     until: the tensors that are its outputs, instead of the model's.
 
     Raises Error for a dynamic axis other than the first, for a constant or a tensor that is too large, and for a tensor that
@@ -218,7 +271,7 @@ class _Pass:
             self.graph.shapes[node.outputs[0]] = (*shape[:2], *(axis.count for axis in pool_windows(node, shape[2:])))
 
     def _inferred(self, proto: NodeProto) -> dict[str, tuple[int, tuple[int | None, ...]]]:
-        """The type and shape of each output that onnx can tell."""
+        """Return the type and shape of each output that onnx can tell."""
         from onnx import numpy_helper, shape_inference
 
         model = self._single(proto)
@@ -239,7 +292,7 @@ class _Pass:
         return found
 
     def _single(self, proto: NodeProto) -> ModelProto:
-        """A model of this node alone, with the opsets that it needs: a file may list any number for each node."""
+        """Return a model of this node alone, with the opsets that it needs: a file may list any number for each node."""
         from onnx import ValueInfoProto, helper
 
         inputs = [self._info(name) for name in dict.fromkeys(proto.input) if name]
@@ -250,7 +303,7 @@ class _Pass:
         return helper.make_model(whole, opset_imports=opsets, ir_version=self.model.ir_version)
 
     def _info(self, name: str) -> ValueInfoProto:
-        """The type and shape of a tensor that a node before has made."""
+        """Return the type and shape of a tensor that a node before has made."""
         from onnx import helper
 
         if (found := self._infos.get(name)) is None:
@@ -260,8 +313,62 @@ class _Pass:
 
 
 def _inner_domains(proto: NodeProto) -> Iterator[str]:
-    """The operators' domains in a node's sub-graphs."""
+    """Return the operators' domains in a node's sub-graphs."""
     graphs = (graph for attribute in proto.attribute for graph in (attribute.g, *attribute.graphs))
     for node in chain.from_iterable(graph.node for graph in graphs):
         yield node.domain
         yield from _inner_domains(node)
+
+
+# The windows of a pooling.
+
+
+@dataclass(frozen=True)
+class Windows:
+    """ONNX's windows on one axis. up: their number is rounded up; counts: an average counts padding."""
+
+    size: int
+    kernel: int
+    stride: int
+    begin: int
+    end: int
+    up: bool
+    counts: bool
+
+    @property
+    def count(self) -> int:
+        room = self.size + self.begin + self.end - self.kernel
+        count = (-(-room // self.stride) if self.up else room // self.stride) + 1
+        return count - (self.up and (count - 1) * self.stride >= self.size + self.begin)  # less one that starts in the padding
+
+    def divisors(self) -> NDArray[np.intp]:
+        """Return the pixels that count in each window (count,)."""
+        start = np.arange(self.count) * self.stride - self.begin
+        last, first = (self.size + self.end, -self.begin) if self.counts else (self.size, 0)
+        return np.minimum(start + self.kernel, last) - np.maximum(start, first)
+
+
+def pads_of(node: Node, size: Shape, kernel: list[int], stride: list[int]) -> tuple[list[int], list[int]]:
+    """Return padding at the start and at the end of each axis. kernel: as far as it reaches, dilated."""
+    auto, axes = node.get("auto_pad", "NOTSET"), len(kernel)
+    if auto in ("NOTSET", ""):
+        pads = list(node.get("pads", [0] * 2 * axes))
+        return pads[:axes], pads[axes:]
+    if auto == "VALID":
+        return [0] * axes, [0] * axes
+    whole = [(-(-n // s) - 1) * s + k - n for n, k, s in zip(size, kernel, stride)]
+    if min(whole) < -1:  # runtimes disagree
+        raise RefusedError(f"auto_pad = {auto} with a kernel of {kernel} and strides {stride} on a map of {size}")
+    whole = [max(p, 0) for p in whole]
+    less, more = [p // 2 for p in whole], [p - p // 2 for p in whole]
+    return (less, more) if auto == "SAME_UPPER" else (more, less)
+
+
+def pool_windows(node: Node, size: Shape) -> list[Windows]:
+    """Return the windows of a MaxPool or AveragePool over maps of this height and width."""
+    kernel, axes = node.attributes["kernel_shape"], len(size)
+    stride, dilation = (list(node.get(name, [1] * axes)) for name in ("strides", "dilations"))
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+    begin, end = pads_of(node, size, reach, stride)
+    up, counts = bool(node.get("ceil_mode", 0)), bool(node.get("count_include_pad", 0))
+    return [Windows(*sizes, up, counts) for sizes in zip(size, reach, stride, begin, end, strict=True)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,17 +14,16 @@ from minicaffe import limits
 from minicaffe.errors import Error, install
 from minicaffe.files import opened, read_bytes
 
-from .functions import add_defaults, check_unfolded
-
 if TYPE_CHECKING:
-    from onnx import ModelProto, TensorProto
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+
 
 OLDEST, NEWEST = 9, 22
 """The opsets whose operators are read."""
 
 
 def read_model(path: str | os.PathLike[str]) -> ModelProto:
-    """The model with all weights in it and its local functions inlined. Raises Error; OSError if it cannot be opened."""
+    """Return the model with all weights in it and its local functions inlined. Raises Error; OSError if it cannot be opened."""
     try:
         import onnx
         from onnx import inliner
@@ -105,3 +105,153 @@ def _elements(tensor: TensorProto) -> int:
     for dim in tensor.dims:
         count *= max(dim, 0)
     return count
+
+
+# The size of a model once its local functions are inlined: calls of calls make a small file any size.
+
+
+DEEPEST = 100
+"""Most calls and sub-graphs inside each other: onnx's inliner recurses, and lengthens every name with each call."""
+ROOM = 2**28
+"""Bytes that copies of functions may take beyond four times those of the model."""
+NAME, SUFFIX = 64, 8
+"""Bytes that a name takes besides its characters, and the characters that the inliner adds to it with each call."""
+
+_Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A block of nodes as the inliner copies it; depth: the calls and sub-graphs around it.
+
+    attributes, names: the bytes of what the call puts in place of the function's attributes, and of its inputs and outputs.
+    """
+
+    block: GraphProto | FunctionProto
+    depth: int = 0
+    attributes: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, int] = field(default_factory=dict)
+
+    def length(self, name: str) -> int:
+        return self.names.get(name, len(name) + SUFFIX * self.depth)
+
+    def substituted(self, node: NodeProto) -> int:
+        """Return the bytes of a node's names, and of the attributes that it takes from the call."""
+        names = [node.name, *node.input, *node.output]
+        given = (self.attributes.get(a.ref_attr_name, 0) for a in node.attribute if a.ref_attr_name)
+        return sum(map(self.length, names)) + NAME * len(names) + sum(given)
+
+    def called(self, node: NodeProto, function: FunctionProto) -> _Copy:
+        """Return the copy that a call makes."""
+        attributes = {a.name: a.ByteSize() for a in function.attribute_proto}
+        attributes |= {
+            a.name: self.attributes.get(a.ref_attr_name, 0) if a.ref_attr_name else a.ByteSize() for a in node.attribute
+        }
+        pairs = [*zip(function.input, node.input, strict=False), *zip(function.output, node.output, strict=False)]
+        return _Copy(function, self.depth + 1, attributes, {formal: self.length(actual) for formal, actual in pairs})
+
+
+def check_unfolded(model: ModelProto, name: str) -> None:
+    """Check the graph's size with its sub-graphs, and with a function's body in place of each call. Raises Error.
+
+    The walk visits what the inliner would write, and stops at the first step beyond a limit.
+    """
+    functions = _functions(model)
+    sizes = {key: function.ByteSize() for key, function in functions.items()}
+    _check_chains(functions, name)
+    nodes = calls = size = 0
+    room = ROOM + 4 * model.ByteSize()
+    copies = [_Copy(model.graph)]
+    while copies:
+        copy = copies.pop()
+        if copy.depth > DEEPEST:
+            raise Error(f"{name}: its functions or sub-graphs nest more than {DEEPEST} deep, or a function calls itself")
+        for node in copy.block.node:
+            function = functions.get(key := _key(node.domain, node.op_type, node.overload))
+            nodes, calls = (nodes + 1, calls) if function is None else (nodes, calls + 1)
+            limits.check(f"{name}: the graph", max(nodes, calls), "layers")
+            graphs = _graphs(node, name, called=function is not None)
+            copies += [_Copy(graph, copy.depth + 1, copy.attributes, copy.names) for graph in graphs]
+            if copy.depth:  # the model's own nodes are written once
+                size += copy.substituted(node)
+            if function is not None:
+                copies.append(copy.called(node, function))
+                size += sizes[key] + sum(copies[-1].attributes.values())
+            if size > room:
+                raise Error(f"{name}: the copies of its functions take more than {room:,} bytes")
+
+
+def add_defaults(model: ModelProto, name: str) -> None:
+    """Give each call the function's default attributes that it lacks, which onnx's inliner leaves out. Raises Error."""
+    functions = {key: function for key, function in _functions(model).items() if function.attribute_proto}
+    room = ROOM
+    for block in _blocks([model.graph, *model.functions]) if functions else ():
+        for node in block.node:
+            if (function := functions.get(_key(node.domain, node.op_type, node.overload))) is None:
+                continue
+            given = {attribute.name for attribute in node.attribute}
+            added = [attribute for attribute in function.attribute_proto if attribute.name not in given]
+            room -= sum(attribute.ByteSize() for attribute in added)
+            if room < 0:
+                raise Error(f"{name}: the default attributes of its functions take more than {ROOM:,} bytes in their calls")
+            node.attribute.extend(added)
+
+
+def _functions(model: ModelProto) -> dict[_Key, FunctionProto]:
+    return {_key(f.domain, f.name, f.overload): f for f in model.functions}
+
+
+def _blocks(outer: Sequence[GraphProto | FunctionProto]) -> Iterator[GraphProto | FunctionProto]:
+    """Yield these and the sub-graphs of their nodes."""
+    blocks = [*outer]
+    while blocks:
+        yield (block := blocks.pop())
+        for node in block.node:
+            for attribute in node.attribute:
+                blocks += [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+
+
+def _check_chains(functions: dict[_Key, FunctionProto], name: str) -> None:
+    """Check how deep calls nest, also among functions that nothing calls: onnx's code walks these too. Raises Error."""
+    calls = {key: [*_called(function, functions)] for key, function in functions.items()}
+    callers = dict.fromkeys(calls, 0)
+    for called in calls.values():
+        for key in called:
+            callers[key] += 1
+    ready, depth, seen = [key for key, count in callers.items() if not count], dict.fromkeys(calls, 1), 0
+    while ready:
+        key, seen = ready.pop(), seen + 1
+        for called_key in calls[key]:
+            depth[called_key] = max(depth[called_key], depth[key] + 1)
+            callers[called_key] -= 1
+            if not callers[called_key]:
+                ready.append(called_key)
+    if seen < len(calls) or max(depth.values(), default=0) > DEEPEST:
+        raise Error(f"{name}: its functions or sub-graphs nest more than {DEEPEST} deep, or a function calls itself")
+
+
+def _called(function: FunctionProto, functions: dict[_Key, FunctionProto]) -> Iterator[_Key]:
+    """Yield the functions that a function's nodes and sub-graphs call, each as often as it is called."""
+    for block in _blocks([function]):
+        for node in block.node:
+            if (key := _key(node.domain, node.op_type, node.overload)) in functions:
+                yield key
+
+
+def _key(domain: str, name: str, overload: str) -> _Key:
+    return "" if domain == "ai.onnx" else domain, name, overload
+
+
+def _graphs(node: NodeProto, name: str, *, called: bool) -> Iterator[GraphProto]:
+    """Return the node's sub-graphs. Raises Error where a call hands one over: the function's body may copy it any number of
+    times."""
+    from onnx import AttributeProto
+
+    kinds = AttributeProto.GRAPH, AttributeProto.GRAPHS
+    for attribute in node.attribute:
+        handed = called and (attribute.HasField("g") or attribute.graphs)
+        if handed or (attribute.ref_attr_name and attribute.type in kinds):
+            raise Error(f'{name}: node "{node.name}" ({node.op_type}) hands a sub-graph to a function, which is not read')
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs

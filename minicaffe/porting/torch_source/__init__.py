@@ -1,13 +1,12 @@
 """A net as readable PyTorch source, which needs torch alone, and its weights as safetensors.
 
-write_source(net, "model.py")      # and model.safetensors beside it
+write_source(net, "model.py")      # and model.safetensors next to it
 from model import load; module = load()
 """
 
 from __future__ import annotations
 
 import os
-from importlib import resources
 from pathlib import Path
 
 from minicaffe.errors import Error, on_one_line
@@ -20,12 +19,12 @@ from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.version import __version__
 
-from . import functions, maps, recurrent, sampled_rois  # noqa: F401  # their functions are entries of the table
+from . import detection, forms, functions  # noqa: F401  # their functions are entries of the table
 from .check import check_source, compare_source, in_float64
-from .forms import source
-from .source import Source, literal
+from .parts import parts
+from .source import Source, literal, source
 
-__all__ = ["compare_source", "in_float64", "source", "source_of", "write_source"]
+__all__ = ["Source", "compare_source", "in_float64", "source", "source_of", "write_source"]
 
 HEAD = '''"""{title}, as PyTorch source written by minicaffe {version}. It needs torch alone; the weights are in {weights}.
 
@@ -53,7 +52,7 @@ def load(weights: str = str(Path(__file__).with_name("{weights}"))) -> Net:
 
 
 def write_source(net: Net, path: str | os.PathLike[str]) -> Source:
-    """Write the net as `path`, and its weights beside it, with the suffix .safetensors; return what it was made of.
+    """Write the net as `path`, and its weights next to it, with the suffix .safetensors; return what it was made of.
 
     Raises Error for a TRAIN net, LayerError for layers without a form, all named, and for lines that do not compile or,
     where PyTorch is installed, do not build. Nothing is written then.
@@ -69,13 +68,13 @@ def write_source(net: Net, path: str | os.PathLike[str]) -> Source:
 
 
 def source_of(net: Net, module: str, weights: str) -> tuple[str, Source]:
-    """The text for a module of this name with weights in this file, and what it was made of. Raises as write_source."""
+    """Return the text for a module of this name with weights in this file, and what it was made of. Raises as write_source."""
     if net.phase != TEST:
         raise Error("PyTorch source is made of a net in TEST; this one is in TRAIN")
     net.reshape()
     made = Source()
     _check(net)
-    made.part("safetensors")
+    made.part("read_safetensors")
     names = {name: made.variable(name) for name in net.inputs}
     values: dict[str, str] = dict(names)
     for node in net.nodes:
@@ -100,7 +99,7 @@ def _outputs(net: Net) -> list[str]:
 
 
 def _check(net: Net) -> None:
-    """Raises LayerError that names all layers without a form."""
+    """Raise LayerError that names all layers without a form."""
     lacking = [layer for layer in net.layers if not isinstance(layer, Input | Split) and source.get(type(layer)) is None]
     if lacking:
         more = "".join(f'; {layer.type} layer "{layer.name}"' for layer in lacking[1:20])
@@ -110,7 +109,7 @@ def _check(net: Net) -> None:
 def _text(net: Net, made: Source, inputs: dict[str, str], outputs: dict[str, str], module: str, weights: str) -> str:
     title = on_one_line(net.name or "A Caffe net").replace("\\", "").replace('"', "'")
     head = HEAD.format(title=title, version=__version__, weights=weights, module=module, inputs=", ".join(inputs.values()))
-    parts = [_part(name) for name in made.parts]
+    carried = [parts()[name].text for name in made.parts]
     init = [f"self.{name} = {text}" + (f"  # {comment}" if comment else "") for name, (text, comment) in made.modules.items()]
     given = ", ".join(f"{name}: torch.Tensor" for name in inputs.values())
     shapes = [f"{name} {'x'.join(map(str, net.blobs[blob].shape))}" for blob, name in inputs.items()]
@@ -132,11 +131,4 @@ def _text(net: Net, made: Source, inputs: dict[str, str], outputs: dict[str, str
     )
     constants = made.constants.items()
     tables = ["\n".join([f"{name} = [", *(f"    {literal(row)}," for row in rows), "]", ""]) for name, rows in constants]
-    return "\n\n".join([head.rstrip() + "\n", *parts, *tables, body + "\n", LOAD.format(weights=weights).strip() + "\n"])
-
-
-def _part(name: str) -> str:
-    """The part's functions and classes, without its head."""
-    text = (resources.files(__package__) / "parts" / f"{name}.py").read_text(encoding="utf-8")
-    starts = [place for start in ("def ", "class ", "@") if (place := text.find(f"\n{start}")) >= 0]
-    return text[min(starts) + 1 :]
+    return "\n\n".join([head.rstrip() + "\n", *carried, *tables, body + "\n", LOAD.format(weights=weights).strip() + "\n"])

@@ -1,4 +1,4 @@
-"""The generated module beside its net: outputs, and gradients of the weights and the inputs. Needs torch."""
+"""The generated module compared with its net: outputs, and gradients of the weights and the inputs. Needs torch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def compare_source(net: Net, path: str | os.PathLike[str], made: Source) -> list
 
 
 def in_float64(net: Net) -> Net:
-    """The net in float64, with the same weights and inputs."""
+    """Return the net in float64, with the same weights and inputs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         double = Net(net.param, TEST, dtype=np.float64, settings=net.settings, strict=False, fork=net.fork)
@@ -61,7 +61,7 @@ def in_float64(net: Net) -> Net:
 
 
 def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], positions: Mapping[int, int]) -> list[Difference]:
-    """positions: in net, of the layers that the source was made of."""
+    """Compare the gradients of weights and inputs. positions: in net, of the layers that the source was made of."""
     import torch
 
     outputs = module(*inputs.values())
@@ -108,7 +108,7 @@ def check_source(path: str | os.PathLike[str], made: Source) -> None:
 
 @contextmanager
 def _naming_layers(path: str | os.PathLike[str], made: Source) -> Iterator[None]:
-    """An exception of the file's code becomes a LayerError of the layer at fault: a form of the user's may write anything."""
+    """Raise LayerError of the layer at fault for an exception of the file's code: a form of the user's may write anything."""
     try:
         yield
     except Exception as error:
@@ -138,7 +138,7 @@ def _compiled(path: str | os.PathLike[str]) -> CodeType:
 
 
 def _module(path: str | os.PathLike[str], code: CodeType) -> Any:
-    """Run the file's code as a module of its own. An import would leave bytecode beside the file."""
+    """Run the file's code as a module of its own. An import would leave bytecode next to the file."""
     name = "minicaffe_generated"
     module = ModuleType(name)
     module.__file__ = os.fspath(path)

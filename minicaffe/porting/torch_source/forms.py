@@ -1,76 +1,50 @@
-"""The layers as lines of PyTorch."""
+"""Layers with weights, and layers of feature maps and sequences, as lines of PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from minicaffe.blob import Array
+from minicaffe.blob import Arrays
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
-from minicaffe.layers.conv.inner_product import InnerProduct
-from minicaffe.layers.elementwise.eltwise import Eltwise
+from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
+from minicaffe.layers.conv.inner_product import Embed, InnerProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
-from minicaffe.layers.loss.softmax import Softmax
-from minicaffe.layers.neuron.dropout import Dropout
-from minicaffe.layers.neuron.functions import Power, ReLU6, Sigmoid, TanH
-from minicaffe.layers.neuron.relu import PReLU, ReLU
+from minicaffe.layers.neuron.relu import PReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC
+from minicaffe.layers.norm.bn import BN, SEGNET
 from minicaffe.layers.norm.lrn import LRN, WITHIN_CHANNEL
+from minicaffe.layers.norm.mvn import MVN
 from minicaffe.layers.norm.normalize import Normalize
 from minicaffe.layers.pool.pooling import AVE, Pooling
-from minicaffe.layers.proposal.proposal import Proposal
-from minicaffe.layers.roi.psroi_pooling import PSROIPooling
-from minicaffe.layers.roi.roi_pooling import ROIPooling
-from minicaffe.layers.shape.concat import Concat, Slice
-from minicaffe.layers.shape.rearranged import Permute
-from minicaffe.layers.shape.reshape import Flatten, Reshape
-from minicaffe.layers.shape.split import Silence
-from minicaffe.layers.ssd.detection_output import DetectionOutput
-from minicaffe.layers.ssd.prior_box import PriorBox
+from minicaffe.layers.pool.unpooling import MAX, Unpooling, Upsample
+from minicaffe.layers.recurrent.ctc_greedy_decoder import CTCGreedyDecoder
+from minicaffe.layers.recurrent.lstm import LSTM, Lstm, LSTMUnit
+from minicaffe.layers.recurrent.rnn import RNN, ContinuationIndicator
+from minicaffe.layers.shape.interp import Interp
+from minicaffe.parameters import weight_name
 from minicaffe.proto import caffe_pb2
-from minicaffe.registry import Table
 
-from .source import Source, literal
-
-Shapes = Sequence[tuple[int, ...]]
-Operation = caffe_pb2.EltwiseParameter
-
-source: Table[Callable[..., Any]] = Table("PyTorch source", "minicaffe.porting.torch_source")
-"""By class: (source, layer, the bottoms' variables, the tops' shapes) -> expressions. @source(Mine) adds your own."""
+from .source import Shapes, Source, number, source
 
 
-def _weights(layer: Layer, *shapes: Sequence[int] | None) -> dict[str, Array]:
-    """weight and bias, as torch names them."""
-    names = ("weight", "bias")
-    arrays = (np.asarray(blob.read_data()) for blob in layer.blobs)
-    return {name: array if shape is None else array.reshape(shape) for name, array, shape in zip(names, arrays, shapes)}
-
-
-def number(layer: Layer, value: float) -> str:
-    """The shortest number that is this one in the layer's type."""
-    with np.errstate(over="ignore"):
-        typed = layer.dtype.type(value)
-    return str(typed) if np.isfinite(typed) and layer.dtype != np.float64 else literal(float(typed))
-
-
-def line(layer: Layer, x: str, scale: float, shift: float) -> str:
-    """scale x + shift, without what changes nothing."""
-    scaled = x if scale == 1 else f"{x} * {number(layer, scale)}"
-    return scaled if shift == 0 else f"{scaled} + {number(layer, shift)}"
+def _weights(layer: Layer, names: Sequence[str] = ("weight", "bias")) -> Arrays:
+    """Return the layer's arrays by these names, torch's own."""
+    return {name: np.asarray(blob.read_data()) for name, blob in zip(names, layer.blobs)}
 
 
 def _sizes(values: Sequence[int]) -> str:
-    """3 for equal sizes, (3, 5) for others."""
+    """Return 3 for equal sizes, (3, 5) for others."""
     return str(values[0]) if len(set(values)) == 1 else str(tuple(int(value) for value in values))
 
 
 def _options(**given: tuple[Any, Any]) -> str:
-    """, name=value for each that is not its default."""
+    """Return ", name=value" for each that is not its default."""
     return "".join(f", {name}={value}" for name, (value, usual) in given.items() if str(value) != str(usual))
 
 
@@ -89,20 +63,37 @@ def convolution(s: Source, layer: Convolution, bottom: Sequence[str], top: Shape
         bias=(len(layer.blobs) > 1, True),
     )
     kind = f"nn.Conv{'Transpose' * transposed}{layer.spatial_axes}d"
-    made = s.module(layer, f"{kind}({inputs}, {outputs}, {_sizes(weight[2:])}{options})", _weights(layer, None, None))
+    made = s.module(layer, f"{kind}({inputs}, {outputs}, {_sizes(weight[2:])}{options})", _weights(layer))
     return [f"{made}({x})" for x in bottom]
+
+
+@source(DeformableConvolution, ModulatedDeformableConvolution)
+def deformable_convolution(s: Source, layer: DeformableConvolution, bottom: Sequence[str], top: Shapes) -> str:
+    window = layer.window
+    sizes = (window.kernel, window.stride, window.pad, window.dilation)
+    written = ", ".join(str(tuple(int(n) for n in size)) for size in sizes)
+    options = _options(groups=(layer.group, 1), deformable=(layer.deformable_group, 1), bias=(len(layer.blobs) > 1, True))
+    made = s.module(layer, f"DeformableConv2d({layer.channels}, {layer.num_output}, {written}{options})", _weights(layer))
+    return f"{made}({', '.join(bottom)})"
 
 
 @source(InnerProduct)
 def inner_product(s: Source, layer: InnerProduct, bottom: Sequence[str], top: Shapes) -> str:
     if layer.normalize:
         raise layer.error("normalises its weights, which has no form", "inner_product_param.normalize")
-    arrays = _weights(layer, None, None)
+    arrays = _weights(layer)
     arrays["weight"] = arrays["weight"].T if layer.transpose else arrays["weight"]
     outputs = arrays["weight"].shape[0]
     arrays["weight"] = arrays["weight"].reshape(outputs, layer.inputs)
     made = s.module(layer, f"nn.Linear({layer.inputs}, {outputs}{_options(bias=(len(arrays) > 1, True))})", arrays)
     return f"{made}({bottom[0]}.flatten({layer.axis}))"
+
+
+@source(Embed)
+def embed(s: Source, layer: Embed, bottom: Sequence[str], top: Shapes) -> str:
+    arrays = _weights(layer)
+    bias = "" if len(arrays) > 1 else ", bias=False"
+    return f"{s.module(layer, 'Embed({}, {}{})'.format(*arrays['weight'].shape, bias), arrays)}({bottom[0]})"
 
 
 @source(Pooling)
@@ -117,15 +108,46 @@ def pooling(s: Source, layer: Pooling, bottom: Sequence[str], top: Shapes) -> st
     if param.global_pooling:
         return f"{x}.mean((2, 3), keepdim=True)" if mean else f"F.adaptive_max_pool2d({x}, 1)"
     if foreign:
-        if mean and not layer.counts_padding:
-            raise layer.error("has no form where its means leave the padding out", "pooling_param")
-        s.part("pool_windows")
         sizes = ", ".join(str(tuple(int(value) for value in each)) for each in (kernel, stride, pad))
-        return f"pool_windows({x}, {sizes}, mean={mean}, floor={layer.floor})"
+        counts = "" if layer.counts_padding else ", counts_padding=False"
+        return f"pool_windows({x}, {sizes}, mean={mean}, floor={layer.floor}{counts})"
     options = _options(padding=(_sizes(pad), 0), ceil_mode=(not layer.floor, False))
     options += _options(count_include_pad=(layer.counts_padding, True)) if mean else ""
     options += ", return_indices=True" if len(top) > 1 else ""
     return f"F.{'avg' if mean else 'max'}_pool2d({x}, {_sizes(kernel)}, stride={_sizes(stride)}{options})"
+
+
+@source(Unpooling)
+def unpooling(s: Source, layer: Unpooling, bottom: Sequence[str], top: Shapes) -> str:
+    if layer.method != MAX or len(bottom) == 1:
+        raise layer.error("has no form: only MAX with a mask", "unpooling_param")
+    return _unpool(s, bottom, top)
+
+
+@source(Upsample)
+def upsample(s: Source, layer: Upsample, bottom: Sequence[str], top: Shapes) -> str:
+    if len(bottom) == 2:
+        return _unpool(s, bottom, top)
+    rows, columns = layer.scale
+    return f"{bottom[0]}.repeat_interleave({rows}, -2).repeat_interleave({columns}, -1)"
+
+
+def _unpool(s: Source, bottom: Sequence[str], top: Shapes) -> str:
+    return f"unpool({bottom[0]}, {bottom[1]}, {top[0][2]}, {top[0][3]})"
+
+
+@source(Interp)
+def interp(s: Source, layer: Interp, bottom: Sequence[str], top: Shapes) -> str:
+    """Also in float64 the layer has the original's step in float32, so the two are apart by up to 1e-6 there."""
+    param, x, (before, after) = layer.param.interp_param, bottom[0], layer.pads
+    cut = f"{-before or ''}:{after or ''}"
+    size: object = (param.height, param.width)
+    if param.HasField("shrink_factor") or param.HasField("zoom_factor"):
+        shrunk = f" // {param.shrink_factor}" * (param.shrink_factor != 1)
+        zoomed = f" * {param.zoom_factor}" * (param.zoom_factor != 1)
+        size = f"[(n - {1 - before - after}){shrunk}{zoomed} + 1 for n in {x}.shape[2:]]"
+    cropped = x if cut == ":" else f"{x}[:, :, {cut}, {cut}]"
+    return f'F.interpolate({cropped}, {size}, mode="bilinear", align_corners=True)'
 
 
 @source(LRN)
@@ -144,8 +166,7 @@ def batch_norm(s: Source, layer: BatchNorm, bottom: Sequence[str], top: Shapes) 
         raise layer.error("of NVIDIA's or Intel's forks has no form", "type")
     param = layer.param.batch_norm_param
     if param.HasField("use_global_stats") and not param.use_global_stats:
-        s.part("batch_statistics")
-        return f"normalized_by_batch({bottom[0]}, {number(layer, layer.eps)})"
+        return f"F.batch_norm({bottom[0]}, None, None, training=True, eps={number(layer, layer.eps)})"
     mean, variance, factor = (np.asarray(blob.read_data(), np.float64) for blob in layer.blobs)
     inverse = 0 if factor.reshape(-1)[0] == 0 else 1 / factor.reshape(-1)[0]
     kind = layer.blobs[0].dtype
@@ -155,117 +176,27 @@ def batch_norm(s: Source, layer: BatchNorm, bottom: Sequence[str], top: Shapes) 
     return f"{s.module(layer, f'nn.BatchNorm{axes}({len(mean)}, {options})', tensors)}({bottom[0]})"
 
 
-@source(Scale, Bias)
-def scale(s: Source, layer: Scale, bottom: Sequence[str], top: Shapes) -> str:
-    if len(bottom) > 1:
-        raise layer.error("of two bottoms has no form", "bottom[1]")
-    only_bias = isinstance(layer, Bias)
-    axis = (layer.param.bias_param if only_bias else layer.param.scale_param).axis % len(top[0])
-    s.part("scale")
-    names = ("bias",) if only_bias else ("weight", "bias")
-    tensors = {name: np.asarray(blob.read_data()) for name, blob in zip(names, layer.blobs)}
-    shape = tuple(int(length) for length in layer.blobs[0].shape)
-    options = _options(axis=(axis, 1), weight=(not only_bias, True), bias=("bias" in tensors, False))
-    return f"{s.module(layer, f'Scale({shape}{options})', tensors)}({bottom[0]})"
+@source(BN)
+def bn(s: Source, layer: BN, bottom: Sequence[str], top: Shapes) -> str:
+    layer.check_kind()
+    if layer.of_batch or len(top) > 1:
+        raise layer.error("with the statistics of the batch has no form (bn_mode: INFERENCE has)", "bn_param.bn_mode")
+    stored = _weights(layer, ("weight", "bias", "running_mean", "running_var"))
+    arrays = {name: array.reshape(-1) for name, array in stored.items()}
+    channels = len(arrays["weight"])
+    if layer.kind == SEGNET:
+        return f"{s.module(layer, f'Scale(({channels},), bias=True)', arrays)}({bottom[0]})"
+    axes = {4: "2d", 5: "3d"}.get(len(top[0]), "1d")
+    still = ".requires_grad_(False)" if layer.frozen else ""
+    made = f"nn.BatchNorm{axes}({channels}, eps={number(layer, layer.eps)}){still}"
+    return f"{s.module(layer, made, arrays)}({bottom[0]})"
 
 
-@source(PReLU)
-def prelu(s: Source, layer: PReLU, bottom: Sequence[str], top: Shapes) -> str:
-    slopes = layer.blobs[0].count
-    return f"{s.module(layer, f'nn.PReLU({slopes})', _weights(layer, (slopes,)))}({bottom[0]})"
-
-
-@source(ReLU)
-def relu(s: Source, layer: ReLU | ReLU6, bottom: Sequence[str], top: Shapes) -> str:
-    slope = layer.negative_slope
-    return f"F.leaky_relu({bottom[0]}, {number(layer, slope)})" if slope else f"F.relu({bottom[0]})"
-
-
-@source(Eltwise)
-def eltwise(s: Source, layer: Eltwise, bottom: Sequence[str], top: Shapes) -> str:
-    operation = layer.param.eltwise_param.operation
-    if operation == Operation.PROD:
-        return " * ".join(bottom)
-    if operation == Operation.SUM:
-        terms = (x if c == 1 else f"{number(layer, c)} * {x}" for x, c in zip(bottom, layer.coeff))
-        return " + ".join(terms)
-    made = bottom[0]
-    for i, x in enumerate(bottom[1:]):  # equal numbers: the gradient goes where Caffe's does
-        made = f"torch.where({x} {'>' if i else '>='} {made}, {x}, {made})"
-    return made
-
-
-@source(Concat)
-def concat(s: Source, layer: Concat, bottom: Sequence[str], top: Shapes) -> str:
-    return f"torch.cat([{', '.join(bottom)}], {layer.axis})"
-
-
-@source(Slice)
-def slices(s: Source, layer: Slice, bottom: Sequence[str], top: Shapes) -> str:
-    sizes = [shape[layer.axis] for shape in top]
-    return f"{bottom[0]}.split({sizes}, {layer.axis})"
-
-
-@source(Flatten)
-def flatten(s: Source, layer: Flatten, bottom: Sequence[str], top: Shapes) -> str:
-    param = layer.param.flatten_param
-    return f"{bottom[0]}.flatten({param.axis}, {param.end_axis})"
-
-
-@source(Reshape)
-def reshape(s: Source, layer: Reshape, bottom: Sequence[str], top: Shapes) -> str:
-    param, dims = layer.param.reshape_param, layer.param.reshape_param.shape.dim
-    axes = len(top[0]) - len(dims) + max(0, param.num_axes)  # the bottom's, but those that num_axes: -1 replaces
-    start = axes if param.num_axes == -1 else param.axis if param.axis >= 0 else axes + param.axis + 1
-    copied = [f"{bottom[0]}.shape[{i}]" for i in range(max(axes, start + len(dims)))]
-    new = [str(dim) if dim else copied[start + i] for i, dim in enumerate(dims)]
-    return f"{bottom[0]}.reshape({', '.join([*copied[:start], *new, *copied[start + max(0, param.num_axes) : axes]])})"
-
-
-@source(Permute)
-def permute(s: Source, layer: Permute, bottom: Sequence[str], top: Shapes) -> str:
-    given = list(layer.param.permute_param.order)
-    order = given + [axis for axis in range(len(top[0])) if axis not in given]
-    return f"{bottom[0]}.permute({', '.join(map(str, order))})"
-
-
-@source(Softmax)
-def softmax(s: Source, layer: Softmax, bottom: Sequence[str], top: Shapes) -> str:
-    return f"{bottom[0]}.softmax({layer.param.softmax_param.axis})"
-
-
-@source(Power)
-def power(s: Source, layer: Power, bottom: Sequence[str], top: Shapes) -> str:
-    param = layer.param.power_param
-    if param.power * param.scale == 0:
-        with np.errstate(all="ignore"):
-            constant = np.float64(param.shift) ** param.power if param.power else 1.0
-        return f"torch.full_like({bottom[0]}, {number(layer, constant)})"
-    shifted = line(layer, bottom[0], param.scale, param.shift)
-    return shifted if param.power == 1 else f"({shifted}) ** {number(layer, param.power)}"
-
-
-@source(Sigmoid)
-def sigmoid(s: Source, layer: Sigmoid, bottom: Sequence[str], top: Shapes) -> str:
-    return f"torch.sigmoid({bottom[0]})"
-
-
-@source(TanH)
-def tanh(s: Source, layer: TanH, bottom: Sequence[str], top: Shapes) -> str:
-    return f"torch.tanh({bottom[0]})"
-
-
-@source(Dropout)
-def dropout(s: Source, layer: Dropout, bottom: Sequence[str], top: Shapes) -> str:
-    ratio = layer.param.dropout_param.dropout_ratio
-    made = f"F.dropout({bottom[0]}, {number(layer, ratio)}, self.training)"
-    scaled = layer.param.dropout_param.scale_train
-    return made if scaled else f"{made} * {number(layer, 1 - ratio)}"  # the R-CNN forks': scaled in TEST, not in TRAIN
-
-
-@source(Silence)
-def silence(s: Source, layer: Silence, bottom: Sequence[str], top: Shapes) -> list[str]:
-    return []
+@source(MVN)
+def mvn(s: Source, layer: MVN, bottom: Sequence[str], top: Shapes) -> str:
+    param = layer.param.mvn_param
+    eps = f", {number(layer, param.eps)}" if param.normalize_variance else ""
+    return f"mvn({bottom[0]}, {layer.axes}{eps})"
 
 
 @source(Normalize)
@@ -273,60 +204,82 @@ def normalize(s: Source, layer: Normalize, bottom: Sequence[str], top: Shapes) -
     layer.check_kind()
     if layer.by_type:
         raise layer.error("of caffe-windows has no form", "type")
-    s.part("normalize")
     param = layer.param.norm_param
     scales = np.asarray(layer.blobs[0].read_data()).reshape(-1)
     made = f"Normalize({len(scales)}, across_spatial={param.across_spatial}, eps={number(layer, param.eps)})"
     return f"{s.module(layer, made, {'weight': scales})}({bottom[0]})"
 
 
-@source(ROIPooling)
-def roi_pooling(s: Source, layer: ROIPooling, bottom: Sequence[str], top: Shapes) -> str:
-    if layer.param.roi_pooling_param.pad_ratio:
-        raise layer.error("with pad_ratio has no form", "roi_pooling_param.pad_ratio")
-    s.part("roi_pool")
-    return f"roi_pool({bottom[0]}, {bottom[1]}, {top[0][2]}, {top[0][3]}, {literal(layer.spatial_scale)})"
+@source(Scale, Bias)
+def scale(s: Source, layer: Scale, bottom: Sequence[str], top: Shapes) -> str:
+    if len(bottom) > 1:
+        raise layer.error("of two bottoms has no form", "bottom[1]")
+    only_bias = isinstance(layer, Bias)
+    axis = (layer.param.bias_param if only_bias else layer.param.scale_param).axis % len(top[0])
+    tensors = _weights(layer, ("bias",) if only_bias else ("weight", "bias"))
+    shape = tuple(int(length) for length in layer.blobs[0].shape)
+    options = _options(axis=(axis, 1), weight=(not only_bias, True), bias=("bias" in tensors, False))
+    return f"{s.module(layer, f'Scale({shape}{options})', tensors)}({bottom[0]})"
 
 
-@source(PSROIPooling)
-def psroi_pooling(s: Source, layer: PSROIPooling, bottom: Sequence[str], top: Shapes) -> str:
-    s.part("psroi_pool")
-    param = layer.param.psroi_pooling_param
-    return f"psroi_pool({bottom[0]}, {bottom[1]}, {param.output_dim}, {param.group_size}, {literal(layer.spatial_scale)})"
+@source(PReLU)
+def prelu(s: Source, layer: PReLU, bottom: Sequence[str], top: Shapes) -> str:
+    slopes = np.asarray(layer.blobs[0].read_data()).reshape(-1)
+    return f"{s.module(layer, f'nn.PReLU({slopes.size})', {'weight': slopes})}({bottom[0]})"
 
 
-@source(Proposal)
-def proposal(s: Source, layer: Proposal, bottom: Sequence[str], top: Shapes) -> str:
-    if layer.by_param or layer.unnormalise:
-        raise layer.error("has no form: only py-faster-rcnn's", "type")
-    s.part("proposal")
-    anchors = [[float(value) for value in anchor] for anchor in layer.anchors]
-    limits = layer.limits
-    numbers = (int(layer.stride), limits.pre_nms_top_n, limits.post_nms_top_n, limits.nms_threshold, limits.min_size)
-    table = s.constant(f"{layer.name}_anchors", anchors)
-    made = f"proposal({', '.join(bottom)}, {table}, {', '.join(map(literal, numbers))})"
+def _named(layer: Layer) -> Arrays:
+    """Return the layer's arrays by its own names."""
+    return _weights(layer, [weight_name(layer, i) for i in range(len(layer.blobs))])
+
+
+@source(LSTM, RNN)
+def recurrent(s: Source, layer: LSTM | RNN, bottom: Sequence[str], top: Shapes) -> str:
+    kind = type(layer).__name__
+    static = f", static={layer.inputs[1]}" if layer.static else ""
+    made = s.module(
+        layer,
+        f"{kind}({layer.inputs[0]}, {layer.units}{static})",
+        _named(layer),
+    )
+    given = [*bottom[:2], *([f"static={bottom[2]}"] if layer.static else [])]
+    given += [f"{name}={value}" for name, value in zip(layer.states, bottom[layer.exposed])]
+    return f"{made}({', '.join(given)})" + ("[0]" if len(top) == 1 else "")
+
+
+@source(Lstm)
+def lstm_of_forks(s: Source, layer: Lstm, bottom: Sequence[str], top: Shapes) -> str:
+    if len(bottom) > 1 or np.isfinite(layer.bound):
+        raise layer.error("with clip or a clipping_threshold has no form", "bottom[1]" if len(bottom) > 1 else "lstm_param")
+    param = layer.param.lstm_param
+    first = "" if param.own_states else ", first_only=True"
+    made = s.module(
+        layer,
+        f"LSTM({layer.inputs}, {layer.units}{first})",
+        _named(layer),
+    )
+    if layer.streams_apart:
+        return f"{made}({bottom[0]})[0]"
+    return f"{made}({bottom[0]}.reshape(-1, {param.batch_size}, {layer.inputs}))[0].flatten(0, 1)"
+
+
+@source(LSTMUnit)
+def lstm_unit(s: Source, layer: LSTMUnit, bottom: Sequence[str], top: Shapes) -> str:
+    return f"lstm_unit({', '.join(bottom)})"
+
+
+@source(ContinuationIndicator)
+def continuation_indicator(s: Source, layer: ContinuationIndicator, bottom: Sequence[str], top: Shapes) -> str:
+    param = layer.param.continuation_indicator_param
+    if not bottom:
+        return f"F.pad(torch.ones({param.time_step - 1}, {param.batch_size}), (0, 0, 1, 0))"
+    return f"F.pad({bottom[0]}.new_ones({param.time_step - 1}, {bottom[0]}.shape[{param.axis}]), (0, 0, 1, 0))"
+
+
+@source(CTCGreedyDecoder)
+def ctc_greedy_decoder(s: Source, layer: CTCGreedyDecoder, bottom: Sequence[str], top: Shapes) -> str:
+    if layer.accuracy_top:
+        raise layer.error("with true labels has no form", f"top[{layer.accuracy_top}]")
+    merge = "" if layer.param.ctc_decoder_param.ctc_merge_repeated else ", merge=False"
+    made = f"ctc_greedy({bottom[0]}, {bottom[1]}, {layer.blank}{merge})"
     return made if len(top) > 1 else f"{made}[0]"
-
-
-@source(PriorBox)
-def prior_box(s: Source, layer: PriorBox, bottom: Sequence[str], top: Shapes) -> str:
-    param = layer.param.prior_box_param
-    s.part("prior_boxes")
-    lists = [[float(value) for value in each or ()] for each in (layer.variance, layer.step, layer.image)]
-    pairs = layer.sides, layer.offsets, layer.shifts if layer.shifts.any() else ()
-    sides, places, shifts = ([[float(value) for value in pair] for pair in each] for each in pairs)
-    numbers = f"{', '.join(map(literal, (sides, *lists, places, shifts)))}, {param.clip}"
-    return f"prior_boxes({', '.join(bottom)}, {numbers})"
-
-
-@source(DetectionOutput, subclasses=True)
-def detection_output(s: Source, layer: DetectionOutput, bottom: Sequence[str], top: Shapes) -> str:
-    p = layer.param.detection_output_param
-    if layer.of_cells or layer.refines or p.nms_param.eta < 1 or p.code_type != caffe_pb2.PriorBoxParameter.CENTER_SIZE:
-        raise layer.error("has no form: only SSD's with CENTER_SIZE codes, and eta 1", "detection_output_param")
-    s.part("detection_output")
-    least = number(layer, p.confidence_threshold if p.HasField("confidence_threshold") else -np.inf)
-    before = p.nms_param.top_k if p.nms_param.HasField("top_k") else -1
-    flags = f"{p.num_classes}, {p.background_label_id}, {p.share_location}, {p.variance_encoded_in_target}"
-    ends = f"{number(layer, p.nms_param.nms_threshold)}, {before}, {p.keep_top_k}"
-    return f"detection_output({', '.join(bottom)}, {flags}, {least}, {ends})"

@@ -7,27 +7,15 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
 
 from minicaffe.blob import Array, Arrays
 from minicaffe.layer import Layer
+from minicaffe.registry import Table
 
-NEEDS = {
-    "box_output": ("nms",),
-    "detection_output": ("nms",),
-    "mask_resize": ("bilinear",),
-    "proposal": ("nms",),
-    "psroi_align": ("bilinear",),
-    "psroi_pool": ("bins",),
-    "roi_align": ("bilinear",),
-    "roi_pool": ("bins",),
-    "roi_warp": ("bilinear", "bins"),
-}
-"""The parts that a part needs."""
+from .parts import parts
 
 MODULE = frozenset(
     """T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches eval
@@ -40,8 +28,12 @@ MODULE = frozenset(
 )
 """Public attributes of nn.Module, which no sub-module may replace. PyTorch may be absent, so this is a table."""
 
-Form = Callable[["Source", Any, Sequence[str], Sequence[tuple[int, ...]]], "str | Sequence[str]"]
+Shapes = Sequence[tuple[int, ...]]
+Form = Callable[["Source", Any, Sequence[str], Shapes], "str | Sequence[str]"]
 """(source, layer, the bottoms' variables, the tops' shapes) -> an expression for the top, or one for each."""
+
+source: Table[Form] = Table("PyTorch source", "minicaffe.porting.torch_source")
+"""The form of each class of layers. @source(Mine) adds your own."""
 
 
 class Names:
@@ -76,16 +68,23 @@ class Source:
         self.constants: dict[str, Sequence[object]] = {}
         self.parts: list[str] = []
         self.layers: dict[str, Layer] = {}  # of each attribute
-        self._attributes, self._names = Names(MODULE), Names(_reserved())
+        self._attributes, self._names = Names(MODULE), Names(("self", "torch", "nn", "F", "json", *parts()))
         self._owners: dict[tuple[int, ...], str] = {}
         self._memories: set[int] = set()  # of the owners
         self._variables: dict[str, str] = {}
 
+    def _carry(self, text: str) -> None:
+        """Take along the functions and classes of parts/ that the text calls."""
+        for name in re.findall(r"(?<![\w.])\w+(?=\()", text):
+            if name in parts():
+                self.part(name)
+
     def part(self, name: str) -> None:
-        """Take along a function or class of parts/."""
-        for each in (*NEEDS.get(name, ()), name):
-            if each not in self.parts:
-                self.parts.append(each)
+        """Take along a function or class of parts/, after those that it needs."""
+        for each in parts()[name].needs:
+            self.part(each)
+        if name not in self.parts:
+            self.parts.append(name)
 
     def module(self, layer: Layer, constructor: str, tensors: dict[str, Array]) -> str:
         """Add a sub-module with its tensors: `self.conv1`; of a layer that shares its weights, the module of the other one."""
@@ -95,6 +94,7 @@ class Source:
         if not self._memories.isdisjoint(memories):
             raise layer.error("shares some of its weights with a layer of another form", "param")
         name = self._attributes.free(layer.name)
+        self._carry(constructor)
         self._owners[memories] = name
         self._memories |= set(memories)
         comment = ", ".join(f"{key} {'x'.join(map(str, array.shape)) or '1'}" for key, array in tensors.items())
@@ -111,7 +111,7 @@ class Source:
         return free
 
     def variable(self, blob: str) -> str:
-        """The variable of a blob."""
+        """Return the variable of a blob."""
         if blob not in self._variables:
             self._variables[blob] = self._names.free(blob)
         return self._variables[blob]
@@ -119,6 +119,7 @@ class Source:
     def assign(self, layer: Layer, tops: Sequence[str], made: str | Sequence[str], comment: str) -> None:
         """Add the layer's lines to forward."""
         values = [made] if isinstance(made, str) else list(made)
+        self._carry(" ".join(values))
         names = [self.variable(top) for top in tops]
         if isinstance(made, str) and len(names) > 1:
             self.lines.append((layer, f"{', '.join(names)} = {made}", comment))
@@ -141,13 +142,17 @@ def literal(value: object) -> str:
     return repr(value)
 
 
-@lru_cache(maxsize=1)
-def _reserved() -> tuple[str, ...]:
-    """Names that a variable would hide: of the file's head, and of all functions and classes of parts/."""
-    files = (resources.files(__package__) / "parts").iterdir()
-    texts = (file.read_text(encoding="utf-8") for file in files if file.name.endswith(".py"))
-    defined = (name for text in texts for name in re.findall(r"^(?:def|class) (\w+)", text, flags=re.M))
-    return ("self", "torch", "nn", "F", "json", *defined)
+def number(layer: Layer, value: float) -> str:
+    """Return the shortest number that is this one in the layer's type."""
+    with np.errstate(over="ignore"):
+        typed = layer.dtype.type(value)
+    return str(typed) if np.isfinite(typed) and layer.dtype != np.float64 else literal(float(typed))
+
+
+def line(layer: Layer, x: str, scale: float, shift: float) -> str:
+    """Return scale x + shift, without what changes nothing."""
+    scaled = x if scale == 1 else f"{x} * {number(layer, scale)}"
+    return scaled if shift == 0 else f"{scaled} + {number(layer, shift)}"
 
 
 def _identifier(name: str) -> str:

@@ -20,8 +20,7 @@ from PIL import Image
 from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.errors import Error
-from minicaffe.porting.onnx.int8 import Labelled, mean_average_precision, quantize
-from minicaffe.porting.onnx.session import Session
+from minicaffe.porting.onnx.session import Labelled, Session, mean_average_precision, quantize
 from minicaffe.rng import set_random_seed
 
 SHAPES = Path(__file__).resolve().parents[3] / "examples" / "shapes"

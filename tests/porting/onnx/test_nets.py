@@ -23,7 +23,7 @@ from minicaffe.detection.inputs import fill_inputs
 from minicaffe.errors import install
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.porting import agreement
-from minicaffe.porting.onnx import compare_with_net, export_onnx, run_model, write
+from minicaffe.porting.onnx import compare_with_net, export_onnx, model, run_model
 
 SHAPES = Path(__file__).parents[3] / "examples" / "shapes"
 
@@ -186,8 +186,8 @@ def test_a_net_in_train_is_refused(tmp_path: Path) -> None:
 
 
 def test_weights_too_large_for_one_file_lie_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "LIMIT", 1000)
-    monkeypatch.setattr(write, "SMALL", 200)
+    monkeypatch.setattr(model, "LIMIT", 1000)
+    monkeypatch.setattr(model, "SMALL", 200)
     check(tmp_path, CLASSIFIER, image(2, 3, 6, 7))
     assert (tmp_path / "model.onnx.data").stat().st_size >= 4 * (4 * 27 + 3 * 80)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
@@ -202,7 +202,7 @@ def test_one_weight_too_large_for_a_message(tmp_path: Path, monkeypatch: pytest.
         return from_array(array, name)
 
     monkeypatch.setattr(onnx.numpy_helper, "from_array", refuses)
-    monkeypatch.setattr(write, "LIMIT", 1000)
+    monkeypatch.setattr(model, "LIMIT", 1000)
     text = 'layer { name: "f" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 70 } }'
     check(tmp_path, text, {"x": np.random.default_rng(0).random((2, 5), np.float32)}, back=False)
     assert (tmp_path / "model.onnx.data").stat().st_size == 4 * 5 * 70
@@ -269,8 +269,8 @@ def test_export_command_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_check_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model and its file of weights are replaced together, after the check."""
-    monkeypatch.setattr(write, "LIMIT", 100)
-    monkeypatch.setattr(write, "SMALL", 50)
+    monkeypatch.setattr(model, "LIMIT", 100)
+    monkeypatch.setattr(model, "SMALL", 50)
     net, out = tmp_path / "net.prototxt", tmp_path / "model.onnx"
     net.write_text(
         'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 9 } } }\n'

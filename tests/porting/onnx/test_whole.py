@@ -25,7 +25,7 @@ from minicaffe.detection.rows import prepare_ssd_image
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.porting.onnx import Whole, compare_with_detect, run_model
 from minicaffe.porting.onnx.graph import Graph
-from minicaffe.porting.onnx.photo import fitted_photo, scaled_photo
+from minicaffe.porting.onnx.whole import fitted_photo, scaled_photo
 
 SHAPES = Path(__file__).resolve().parents[3] / "examples" / "shapes"
 SCENE = SHAPES / "scene.png"
