@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
@@ -54,7 +53,7 @@ from minicaffe.layers.shape.reduction import Reduction, Tile
 from minicaffe.layers.shape.reshape import Flatten, PixelShuffle, Reshape
 from minicaffe.layers.shape.split import Silence, Split
 from minicaffe.porting.torch_source import Source, source
-from minicaffe.porting.torch_source.parts import layers as parts
+from minicaffe.porting.torch_source.parts import boxes, layers, rois, sequences
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import is_built_in, torch_form
 
@@ -65,15 +64,8 @@ from .roi import pooled, rois_table
 Form: TypeAlias = Callable[[Any, Sequence[Blob], Sequence[Blob]], nn.Module | Step]
 """A function of a layer, its bottoms and its tops that returns a Module, or a function of the bottoms' tensors."""
 
-NAMES = {
-    "torch": torch,
-    "nn": nn,
-    "F": functional,
-    "pool_windows": parts.pool_windows,
-    "DeformableConv2d": parts.DeformableConv2d,
-    "Embed": parts.Embed,
-}
-"""The names that the lines of to-torch below use."""
+NAMES = {**vars(boxes), **vars(layers), **vars(rois), **vars(sequences)}
+"""The names in lines of to-torch: torch, nn, F, and the functions and classes that a written file carries along."""
 
 
 class Apply(nn.Module):
@@ -109,7 +101,8 @@ def form(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], given: Mappi
 def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[Source, str]:
     """Return the source that to-torch writes for one layer of the bottoms x0, x1, ..., and the text of its tops."""
     made, function = Source(), source.get(type(layer))
-    assert function is not None
+    if function is None:
+        raise layer.error("has no line of PyTorch: @minicaffe.porting.torch_source.source adds one for its class", "type")
     tops = function(made, layer, [f"x{i}" for i in range(len(bottom))], [blob.shape for blob in top])
     return made, tops if isinstance(tops, str) else "".join(f"{value}, " for value in tops)
 

@@ -18,6 +18,7 @@ from minicaffe.errors import Error, LayerError  # noqa: E402
 from minicaffe.formats.prototxt import parse_net, parse_solver  # noqa: E402
 from minicaffe.layer import Layer  # noqa: E402
 from minicaffe.torch import CaffeNet, OurLayer, to_torch  # noqa: E402
+from minicaffe.torch.forms import written  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -641,6 +642,11 @@ def doubled():
 def test_a_type_without_a_form(doubled):
     with pytest.raises(LayerError, match=r'Doubled layer "d": has no form in PyTorch: .* \(a.prototxt:2\)'):
         to_torch(doubled)
+
+
+def test_a_type_without_a_line_of_pytorch(doubled):
+    with pytest.raises(LayerError, match=r'Doubled layer "d": has no line of PyTorch: .* \(a.prototxt:2\)'):
+        to_torch(doubled, forms={"Doubled": written})
 
 
 def test_forms_of_the_caller(doubled):
