@@ -1,6 +1,6 @@
 """Record the bits that minicaffe computes at one commit, and compare them at another. A change of structure changes none.
 
-    python tests/replay.py record FILE [--nets 200] [--part golden|random|published|pages|commands] [--way numpy|numba]
+    python tests/replay.py record FILE [--nets 200] [--part PART] [--way numpy|numba]
     python tests/replay.py compare BEFORE AFTER
 
 A record holds a digest of each array that a run gives: outputs and gradients of all recorded cases of Caffe and its forks, of
@@ -8,7 +8,8 @@ random nets, and of the published detection nets, one of each kind. Each is comp
 thread and on two, and three times over, since a net plans its next forward in the first.
 
 The other parts are recorded once, by NumPy: `pages` has the texts of explain, summary and draw, and the data of trace pages;
-`commands` has what commands print. `compare` prints each array or text that differs, and its exit status is 1 where any does.
+`forms` has PyTorch source, torch Modules, ONNX models, and prototxts that tools write; `commands` has what commands print.
+`compare` prints each array or text that differs, and its exit status is 1 where any does.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE / "support"), str(HERE / "fuzz")]
 
+import ported  # noqa: E402
 from golden import FORKS, GOLDEN, computed, inside  # noqa: E402
 from net_values import forward, forward_backward, make  # noqa: E402
 from page_records import pages  # noqa: E402
@@ -44,7 +46,7 @@ Arrays = Mapping[str, np.ndarray[Any, Any]] | Mapping[str, str]
 Scene = tuple[str, Callable[[], Arrays]]
 
 
-ONCE = ("pages", "commands")
+ONCE = ("pages", "forms", "commands")
 """The parts that are recorded by NumPy on one thread alone."""
 
 
@@ -152,6 +154,7 @@ def record_all(arguments: argparse.Namespace, copies: Path) -> dict[str, dict[st
         "random": lambda: random_nets(arguments.nets),
         "published": published_nets,
         "pages": lambda: pages(recorded(copies), min(arguments.nets, 20)),
+        "forms": lambda: ported.scenes(recorded(copies)),
         # The manifest of a run names its folder, so each record needs the same one.
         "commands": lambda: command_runs(Path(tempfile.gettempdir()) / "minicaffe_commands"),
     }
