@@ -21,9 +21,8 @@ from minicaffe.scaling.batch.recipe import Pipeline, Row
 from minicaffe.scaling.batch.run import Done
 from minicaffe.scaling.batch.sources import Picture, Sources
 
-from .batch import BatchOptions, detect_many
 from .common import check_folder, check_target
-from .detectors import preparation_text
+from .detectors import BatchOptions, detect_many, preparation_text
 from .options import FiniteRange, option, with_options
 from .pictures import check_failed, in_processes, output_names, say_failed
 from .terminal import echo

@@ -1,16 +1,22 @@
-"""The options of a detector and its images for detect, evaluate and features, and the pipeline that they describe."""
+"""The options of a detector for detect, evaluate and features; their pipeline; --out, whose Parquet files it or Ray writes."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from minicaffe import threads
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import first_names, read_names
 from minicaffe.detection.data_inputs import data_layers, image_size
@@ -18,15 +24,28 @@ from minicaffe.detection.families import FAMILY_NAMES, family_of
 from minicaffe.detection.family import SSD_MEANS
 from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error
+from minicaffe.files import is_uri
 from minicaffe.formats.prototxt import read_net, read_text, to_text
 from minicaffe.net import Net
+from minicaffe.parameters import Weights, weights_of
+from minicaffe.scaling.batch.folder import Folder, locked, part_name
+from minicaffe.scaling.batch.places import check_opens, require_pyarrow
 from minicaffe.scaling.batch.recipe import Pipeline, Recipe
+from minicaffe.scaling.batch.rules import Rules
+from minicaffe.scaling.batch.run import PART_SIZE, Done, Run, begin, detected, run_local
+from minicaffe.scaling.batch.sources import Sources
+from minicaffe.scaling.in_flight import in_flight
+from minicaffe.scaling.stops import exit_status, sigterm_stops
 
-from .common import refuse
+from .common import check_folder, identity, refuse
 from .groups import DeviceOptions, StateOptions, classes_option, seed_option
 from .image_options import ImageOptions, of_data
 from .options import FiniteRange, option
-from .pictures import SourceOptions
+from .pictures import SourceOptions, images_at_once
+from .terminal import echo
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 def anchors_of(text: str) -> tuple[float, ...]:
@@ -149,3 +168,180 @@ def preparation_text(pipeline: Pipeline, cfg: str | None) -> str:
     else:
         way = f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
     return f"Taken: {', '.join(pipeline.preparation())} ({way})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(DetectorOptions):
+    """--out and the options that go with it."""
+
+    out: str | None = option("--out", "Write Parquet files there; run again to resume.", metavar="DIR|URI")
+    engine: str | None = option("--engine", "What runs --out.  [default: local]", type=click.Choice(["local", "ray"]))
+    address: str | None = option("--address", "The Ray cluster.  [default: a new Ray on this machine]", metavar="ADDRESS")
+    workers: int | None = option("--workers", "Actors on Ray.  [default: one per GPU, or CPU]", type=click.IntRange(1))
+    part_size: int | None = option("--part-size", f"Images per Parquet file.  [default: {PART_SIZE}]", type=click.IntRange(1))
+
+    def check(self, sources: Sequence[str], printing: dict[str, Any]) -> None:
+        """Raise Error for options that do not go together, and for a missing package. printing: options without --out."""
+        cluster = {"--address": self.address, "--workers": self.workers}
+        if self.out is None:
+            given = {"--engine": self.engine, **cluster, "--part-size": self.part_size}
+            refuse("without --out, the folder of the Parquet files", given)
+            return
+        refuse("with --out, whose Parquet files hold everything", printing)
+        if self.engine != "ray":
+            refuse("without --engine ray", cluster)
+        require_pyarrow()
+        if any(source.rstrip("/") == self.out.rstrip("/") or _is_same_folder(source, self.out) for source in sources):
+            raise Error(f"--out {self.out}: the images come from there: give another folder")
+        if is_uri(self.out):
+            check_opens(self.out)
+        else:
+            check_folder("--out", self.out)
+        if self.engine == "ray":
+            from minicaffe.scaling.batch.ray_cluster import require_ray
+
+            require_ray()
+            if self.gpu or self.device not in (None, "cpu", "gpu", "auto"):
+                device = self.device or f"gpu:{self.gpu}"
+                raise Error(f"--device {device}: Ray assigns the GPUs: give cpu, gpu or auto")
+            self.use_tf32(self.device != "cpu")
+
+    @property
+    def place(self) -> str:
+        assert self.out is not None
+        return self.out if is_uri(self.out) else str(Path(self.out).absolute())
+
+
+def _is_same_folder(source: str, out: str) -> bool:
+    """Return True if two names lead to one existing folder."""
+    found = identity(source)
+    return found is not None and found == identity(out)
+
+
+def detect_many(pipeline: Pipeline, images: Sources, options: BatchOptions) -> Done:
+    """Detect in the images that are not done yet, show progress, print a summary; the counts of all images. Raises Error."""
+    with locked(options.place):
+        return _detect_in(pipeline, images, options)
+
+
+def _detect_in(pipeline: Pipeline, images: Sources, options: BatchOptions) -> Done:
+    weights = weights_of(pipeline.net)
+    run = begin(images, Folder(options.place), pipeline.recipe, weights, options.part_size or PART_SIZE)
+    display = BatchDisplay(run.left)
+    try:
+        with sigterm_stops():
+            if options.engine == "ray":
+                where = _on_ray(pipeline.recipe, weights, run, options, display)
+            else:
+                where = ""
+                # The display starts a thread, so it comes second.
+                with (
+                    in_flight(partial(detected, pipeline), run.pictures(), images_at_once(pipeline, run.left)) as found,
+                    display,
+                ):
+                    run_local(found, run.to_do(), run.folder, display.add)
+    except KeyboardInterrupt as stop:
+        echo(f"stopped with {run.count_done()} of {run.parts} parts done; run the same command to continue", err=True)
+        click.get_current_context().exit(exit_status(stop))
+    run.check_done()
+    what = "regions" if pipeline.recipe.regions else "detections"
+    _summary(run, display, options.out, f"{what}{where}")
+    done = run.kept.plus(display.done)
+    if run.kept.failed:
+        echo(_failed_before(run))
+    if done.errors == done.images:
+        raise Error(f"all {done.images} images failed: the column error has the reasons")
+    for _, line in done.failed:
+        echo(f"minicaffe: {line}", err=True)
+    return done
+
+
+def _failed_before(run: Run) -> str:
+    """Say which failures are of an earlier run, and how to process their images again."""
+    numbers = sorted({index // run.part_size for index, _ in run.kept.failed})
+    files = ", ".join(map(part_name, numbers)) + " and others" * (run.kept.errors > len(run.kept.failed))
+    rows = f"{run.kept.errors} failed image{'s' * (run.kept.errors != 1)}"
+    return f"{rows} of an earlier run, in {files}: remove these files from {run.folder.place} to process the images again"
+
+
+def _on_ray(recipe: Recipe, weights: Weights, run: Run, options: BatchOptions, display: BatchDisplay) -> str:
+    """Run on Ray. Return where, for the summary."""
+    from minicaffe.scaling.batch.ray_cluster import connected, gpu_problem, node_resources
+    from minicaffe.scaling.batch.ray_engine import pool, run_ray
+
+    if not run.left:
+        return ""
+    with connected(options.address, sum(array.nbytes for arrays in weights.values() for array in arrays)) as ray:
+        problem = "not asked for" if options.device == "cpu" else gpu_problem(ray)
+        if problem and options.device == "gpu":
+            raise Error(f"--device gpu: {problem}")
+        # 1: an actor per CPU
+        count = options.threads or (threads.get_num_threads() if os.environ.get(threads.VARIABLE) else 1)
+        rules = Rules(count, gpu=not problem, tf32=options.tf32, modules=options.allow_module)
+        actors = pool(node_resources(ray), options.workers, rules.threads, rules.gpu).at_most(run.parts_left)
+        with display:
+            run_ray(ray, recipe, rules, weights, run, actors, tell=display.add, say=display.say)
+    kind = "GPU" if rules.gpu else "CPU"
+    return f", {actors.size} worker{'s' * (actors.size != 1)} on Ray, {kind}"
+
+
+def _summary(run: Run, display: BatchDisplay, out: str | None, what: str) -> None:
+    done = display.done
+    before = f", {len(run.before)} of which were there" if run.before else ""
+    total = f"{len(run.images)} image{'s' * (len(run.images) != 1)}"
+    echo(f"{out}: {total} in {run.parts} part{'s' * (run.parts != 1)}{before}")
+    if done.images:
+        taken = f"{done.images} image{'s' * (done.images != 1)} in {display.seconds:.1f} s: {display.rate_text()}"
+        echo(f"{taken}, {done.detections} {what}")
+
+
+INTERVAL = 10.0
+"""Seconds between lines."""
+
+
+class BatchDisplay:
+    """A context manager that shows progress on stderr. todo: the number of images."""
+
+    def __init__(self, todo: int) -> None:
+        self.todo, self.done = todo, Done()
+        self.start = self.seconds = 0.0
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> BatchDisplay:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+        from .console import bar
+
+        self.start = self._last = time.monotonic()
+        self._bar = bar(MofNCompleteColumn(), TextColumn("images {task.fields[rate]}"), BarColumn(), TimeRemainingColumn())
+        if self._bar:
+            self._bar.start()
+            self._task = self._bar.add_task("detecting", total=self.todo, rate="")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.seconds = time.monotonic() - self.start
+        if self._bar:
+            self._bar.stop()
+
+    def add(self, done: Done) -> None:
+        """Count these as done."""
+        self.done = self.done.plus(done)
+        self.seconds = time.monotonic() - self.start
+        if self._bar:
+            self._bar.update(self._task, completed=self.done.images, rate=self.rate_text())
+        elif time.monotonic() - self._last >= INTERVAL:
+            self._last = time.monotonic()
+            echo(f"{self.done.images} of {self.todo} images, {self.rate_text()}", err=True)
+
+    def say(self, sentence: str) -> None:
+        """Print a line."""
+        if self._bar:
+            self._bar.console.print(sentence)
+        else:
+            echo(sentence, err=True)
+
+    def rate_text(self) -> str:
+        """16.2 images/s, and the errors if there are any."""
+        errors = f", {self.done.errors} error{'s' * (self.done.errors != 1)}" if self.done.errors else ""
+        return f"{self.done.images / max(self.seconds, 1e-9):.1f} images/s{errors}"

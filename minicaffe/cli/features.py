@@ -22,8 +22,8 @@ from minicaffe.scaling.batch.recipe import Pipeline, Row
 from minicaffe.scaling.batch.run import Done, manifest
 from minicaffe.scaling.batch.sources import Picture, Sources
 
-from .batch import BatchOptions, detect_many
 from .common import check_folder, refuse
+from .detectors import BatchOptions, detect_many
 from .options import FiniteRange, option, with_options
 from .pictures import check_failed, in_processes, output_names, say_failed
 from .terminal import echo

@@ -137,16 +137,21 @@ def deploy_command(options: DeployOptions) -> None:
     skip(unknown_of_file(replace(file, sources=kept), None))  # a data layer's fields mean nothing to what is written
     deployed = deploy(file, options.state_of(file), dict(options.shapes or ()))
     net = options.build(_placed(parse_net(deployed.text, options.out or ""), file))  # what does not run is not written
-    if options.out:
-        with replacing(options.out) as path:
-            path.write_text(deployed.text, encoding="utf-8")
-        echo(f"written: {options.out} ({len(deployed.param.layer)} layers)", err=True)
-    else:
-        echo(deployed.text, nl=False)
+    _write_text(deployed.text, len(deployed.param.layer), options.out)
     for kind, names in (("inputs", net.inputs), ("outputs", net.outputs)):
         echo(f"{kind}: {listed(f'{name} {shape_text(net.blobs[name].shape)}' for name in names)}", err=True)
     if deployed.options:
         echo(f"options for classify and run: {on_one_line(deployed.options)}", err=True)
+
+
+def _write_text(text: str, layers: int, out: str | None) -> None:
+    """Write a prototxt to the file out, or to stdout."""
+    if out is None:
+        echo(text, nl=False)
+        return
+    with replacing(out) as path:
+        path.write_text(text, encoding="utf-8")
+    echo(f"written: {out} ({layers} layers)", err=True)
 
 
 def _placed(written: NetFile, original: NetFile) -> NetFile:
@@ -178,12 +183,7 @@ def rescue_command(options: RescueOptions) -> None:
     weights, out = options.weights, options.out
     check_target("--out", out, [weights])
     rescued = rescue(weights, options.fork or "", dict(options.shapes))
-    if out:
-        with replacing(out) as path:
-            path.write_text(rescued.text, encoding="utf-8")
-        echo(f"written: {out} ({len(rescued.param.layer)} layers)", err=True)
-    else:
-        echo(rescued.text, nl=False)
+    _write_text(rescued.text, len(rescued.param.layer), out)
     for guess in rescued.guesses:
         warn(f"{guess} --shape BLOB=N,C,H,W sets it")
     if options.check:

@@ -221,10 +221,7 @@ def measure(net: Net, iterations: int) -> tuple[Times, float]:
     net.forward()
     tool.info("Initial loss: %g", sum(loss_parts(net).values()))
     tool.info("Performing Backward")
-    if not any(net.blob_loss_weights.values()):
-        net.force_backward()  # without a loss nothing would need a gradient
-        for name in net.outputs:
-            net.blobs[name].diff[...] = 1
+    start_backward(net)
     net.backward()
     tool.info("*** Benchmark begins ***")
     tool.info("Testing for %d iterations.", iterations)

@@ -390,7 +390,7 @@ def test_a_store_that_is_no_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     real = places.located
     for module in ("places", "folder"):
         monkeypatch.setattr(f"minicaffe.scaling.batch.{module}.located", located)
-    for module in ("minicaffe.scaling.batch.find", "minicaffe.cli.batch"):
+    for module in ("minicaffe.scaling.batch.find", "minicaffe.cli.detectors"):
         monkeypatch.setattr(f"{module}.check_opens", lambda _: None)
     places._folder.cache_clear()
     assert finished(detect("store://photos", "--out", "store://out/a"))

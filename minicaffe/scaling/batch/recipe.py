@@ -130,18 +130,15 @@ class Pipeline:
         """Return the detections in an image. The row holds its error, if any; only DeviceError is raised."""
         try:
             pixels = picture.pixels()
-            start = time.perf_counter()
-            found = self._found(pixels, read_proposals(self.recipe.proposals, Path(picture.name)))
+            start, given = time.perf_counter(), np.ascontiguousarray(pixels[..., ::-1]) if self.recipe.rgb else pixels
+            proposals = read_proposals(self.recipe.proposals, Path(picture.name))
+            if self.recipe.regions:
+                found: Detections = region_features(self.net, given, self.recipe.regions, proposals=proposals)
+            else:
+                found = self.detector(given, proposals=proposals)
             seconds, size = time.perf_counter() - start, (pixels.shape[0], pixels.shape[1])
             return Row(picture.name, pixels, found, found.best or 0.0, seconds, size=size)
         except DeviceError:
             raise
         except Exception as error:  # better lose an image than a batch
             return Row(picture.name, failure=error)
-
-    def _found(self, pixels: NDArray[np.uint8], proposals: NDArray[Any] | None) -> Detections:
-        if self.recipe.rgb:
-            pixels = np.ascontiguousarray(pixels[..., ::-1])
-        if self.recipe.regions:
-            return region_features(self.net, pixels, self.recipe.regions, proposals=proposals)
-        return self.detector(pixels, proposals=proposals)
