@@ -22,7 +22,7 @@ import minicaffe
 from benchmarks._report import Row, Table, named_files, options
 from benchmarks._timing import interleaved
 from minicaffe import Net
-from minicaffe.cli.pictures import images_at_once
+from minicaffe.cli.pictures import concurrent_images
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.random_weights import make_up_weights
 from minicaffe.files import allow_path
@@ -94,9 +94,9 @@ def measured(made: Pipeline, images: Sources, count: int) -> list[float]:
             return list(found)
 
     runs = {
-        "one": partial(run, 1, images_at_once),
+        "one": partial(run, 1, concurrent_images),
         "in turn": partial(run, count, lambda *_: 1),
-        "several": partial(run, count, images_at_once),
+        "several": partial(run, count, concurrent_images),
     }
     results = runs["in turn"]()
     if failed := [record["error"] for record, _ in results if record["error"]]:

@@ -309,7 +309,7 @@ def test_images_a_second_are_measured(monkeypatch: pytest.MonkeyPatch, capsys: p
     def once(runs: Any, **_: object) -> dict[str, float]:
         return {name: len(run()) * seconds for (name, run), seconds in zip(runs.items(), (0.08, 0.1, 0.04), strict=True)}
 
-    monkeypatch.setattr(many, "images_at_once", counted)
+    monkeypatch.setattr(many, "concurrent_images", counted)
     monkeypatch.setattr(many, "interleaved", once)
     many.main(["--images", "2", "--rows", "R-FCN of"])
     assert at_once == [2, 1, 2]

@@ -42,7 +42,7 @@ from minicaffe.scaling.in_flight import in_flight
 from .common import check_no_input, counted, warn
 from .groups import StateOptions, Tf32Options, ThreadOptions, UnknownFieldOptions, seed_option, use_device
 from .options import GflagsCommand, argument, option, with_options
-from .pictures import batches_at_once
+from .pictures import concurrent_batches
 from .terminal import echo
 
 
@@ -197,7 +197,7 @@ def extract_features_command(options: ExtractFeaturesOptions) -> None:
             f" `minicaffe run NET WEIGHTS --input {pasted(loaded.inputs[0])}=FILE` does one batch"
         )
     stored = [0] * len(paths)
-    count, head = batches_at_once(loaded, options.batches)
+    count, head = concurrent_batches(loaded, options.batches)
     inputs = (_read_batch(loaded, head) for _ in range(options.batches))
     with ExitStack() as stack:
         writers = [stack.enter_context(new_database(path, options.backend or options.db_type or "lmdb")) for path in paths]

@@ -68,15 +68,17 @@ def classify_command(options: Options) -> None:
         return Found({**values, "file": str(file)}, lines, {file: drawn})
 
     if clip := clip_input(net):
-        told = []
+        results = []
         for pictures in clips(images, net.blobs[clip].shape[2]):
             put_clip(net, clip, pictures, options)
             first = pictures[0]
             name = f"{first.name} to {pictures[-1].name}"
-            told.append(options.tell(classified(name, first.pixels(), files.get(first.name))))
-        options.end(told)
+            results.append(options.report(classified(name, first.pixels(), files.get(first.name))))
+        options.print_json(results)
     else:
-        options.tell_each(images, lambda picture: classified(picture.name, options.put(net, picture), files.get(picture.name)))
+        options.report_each(
+            images, lambda picture: classified(picture.name, options.put(net, picture), files.get(picture.name))
+        )
 
 
 def _scores(net: Net, options: Options) -> Array:

@@ -41,7 +41,7 @@ from .common import check_folder, identity, refuse
 from .groups import DeviceOptions, StateOptions, classes_option, seed_option
 from .image_options import ImageOptions, of_data
 from .options import FiniteRange, option
-from .pictures import SourceOptions, images_at_once
+from .pictures import SourceOptions, concurrent_images
 from .terminal import echo
 
 if TYPE_CHECKING:
@@ -147,17 +147,16 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
 
     def _check_family(self, net: Net) -> None:
         """Raise Error for an option that does not apply to the net's family."""
-        family = family_of(net)
-        used = family.used_settings(net)
-        if family.has_fixed_size:
+        end = family_of(net).end(net)
+        if end:
             given = {"--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms, "--proposals": self.proposals}
-            no_cfg = {} if used else {"--cfg": self.cfg}
-            refuse(f"here: {family.fixed_by(net)} fixes its size and suppression", no_cfg | given)
+            no_cfg = {} if end.settings else {"--cfg": self.cfg}
+            refuse(f"here: {end.fixed_by} fixes its size and suppression", no_cfg | given)
             if self.cfg:
-                family.check_settings(net, read_settings(self.cfg), f"--cfg {self.cfg}")
+                end.check_settings(read_settings(self.cfg), f"--cfg {self.cfg}")
         else:
             refuse(f"here: only {FAMILY_NAMES} take it", {"--scale-factor": self.scale_factor})
-        if "TEST.ANCHORS" not in (used or ()):
+        if not (end and "TEST.ANCHORS" in end.settings):
             refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
 
 
@@ -236,7 +235,7 @@ def _detect_in(pipeline: Pipeline, images: Sources, options: BatchOptions) -> Do
                 where = ""
                 # The display starts a thread, so it comes second.
                 with (
-                    in_flight(partial(detected, pipeline), run.pictures(), images_at_once(pipeline, run.left)) as found,
+                    in_flight(partial(detected, pipeline), run.pictures(), concurrent_images(pipeline, run.left)) as found,
                     display,
                 ):
                     run_local(found, run.to_do(), run.folder, display.add)

@@ -62,16 +62,16 @@ def flow_command(options: Options) -> None:
     names, pixels = _pair(options)
     truth = read_flo(options.truth) if options.truth else None
     flow = _flow(pixels, options)
-    told = _told(flow) | ({} if truth is None else {"end_point_error": round(end_point_error(flow, truth), 6)})
+    found = _values(flow) | ({} if truth is None else {"end_point_error": round(end_point_error(flow, truth), 6)})
     if options.out:
         write_flo(options.out, flow)
     if options.draw:
         with replacing(options.draw) as path:
             draw_flow(flow).save(path, "PNG")
     if options.as_json:
-        echo(json.dumps({"first": names[0], "second": names[1]} | told, indent=1))
+        echo(json.dumps({"first": names[0], "second": names[1]} | found, indent=1))
     else:
-        _print(names, told)
+        _print(names, found)
     for file in filter(None, (options.out, options.draw)):
         echo(f"  written: {on_one_line(file)}", err=options.as_json)
 
@@ -114,7 +114,7 @@ def _fill(net: Net, pixels: list[Pixels], options: Options) -> str:
     return flow_blob(net, options.blob, options.net)
 
 
-def _told(flow: Array) -> dict[str, Any]:
+def _values(flow: Array) -> dict[str, Any]:
     u, v = flow.astype(np.float64)
     length = np.hypot(u, v)
     return {
@@ -126,9 +126,9 @@ def _told(flow: Array) -> dict[str, Any]:
     }
 
 
-def _print(names: list[str], told: dict[str, Any]) -> None:
-    echo(f"{on_one_line(names[0])} to {on_one_line(names[1])}: {told['width']} x {told['height']} pixels")
-    echo(f"  length: mean {told['mean_length']:.2f}, greatest {told['greatest_length']:.2f} pixels")
-    echo("  mean: {:.2f} to the right, {:.2f} down".format(*told["mean"]))
-    if "end_point_error" in told:
-        echo(f"  mean end point error: {told['end_point_error']:.3f} pixels")
+def _print(names: list[str], found: dict[str, Any]) -> None:
+    echo(f"{on_one_line(names[0])} to {on_one_line(names[1])}: {found['width']} x {found['height']} pixels")
+    echo(f"  length: mean {found['mean_length']:.2f}, greatest {found['greatest_length']:.2f} pixels")
+    echo("  mean: {:.2f} to the right, {:.2f} down".format(*found["mean"]))
+    if "end_point_error" in found:
+        echo(f"  mean end point error: {found['end_point_error']:.3f} pixels")

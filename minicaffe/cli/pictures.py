@@ -105,25 +105,25 @@ class PictureOptions(SourceOptions, OrderOptions, NetOptions, DeviceOptions):
         """Return a file's name for each image, as output_names does. others: files that the command reads besides."""
         return output_names(Path(folder), self.images, (self.net, *self.weights, *others, self.mean_file), suffix)
 
-    def tell_each(self, images: Sources, find: Callable[[Picture], Found], *, ensure_ascii: bool = True) -> None:
-        """Tell what find finds in each image. If one of several images fails, its Error is printed and the others are done.
+    def report_each(self, images: Sources, find: Callable[[Picture], Found], *, ensure_ascii: bool = True) -> None:
+        """Report what find finds in each image. If one of several images fails, its Error is printed and the others are done.
 
         Raises Error if images failed.
         """
-        failed, told, pictures = 0, list[dict[str, Any]](), images.pictures()
+        failed, results, pictures = 0, list[dict[str, Any]](), images.pictures()
         for picture in counted(pictures, "images", len(images)) if len(images) > 1 and not self.as_json else pictures:
             try:
                 with memory_errors_as(Error, picture.name):
-                    told.append(self.tell(find(picture)))
+                    results.append(self.report(find(picture)))
             except Error as error:
                 if len(images) == 1:
                     raise
                 failed += 1
                 say_failed(failed, str(error))
-        self.end(told, ensure_ascii=ensure_ascii)
+        self.print_json(results, ensure_ascii=ensure_ascii)
         check_failed(failed, len(images), images)
 
-    def tell(self, found: Found) -> dict[str, Any]:
+    def report(self, found: Found) -> dict[str, Any]:
         """Print the lines and write the pictures. Return the values."""
         if not self.as_json:
             echo("\n".join(found.lines))
@@ -135,10 +135,10 @@ class PictureOptions(SourceOptions, OrderOptions, NetOptions, DeviceOptions):
             echo(f"  drawn: {', '.join(on_one_line(str(file)) for file in found.pictures)}", err=self.as_json)
         return found.values
 
-    def end(self, told: list[dict[str, Any]], *, ensure_ascii: bool = True) -> None:
+    def print_json(self, results: list[dict[str, Any]], *, ensure_ascii: bool = True) -> None:
         """Print the values of all images, with --json."""
         if self.as_json:
-            echo(json.dumps(told, indent=1, ensure_ascii=ensure_ascii))
+            echo(json.dumps(results, indent=1, ensure_ascii=ensure_ascii))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,11 +209,11 @@ def in_processes(
     pipeline: Pipeline, do: Callable[[Item], Result], items: Iterable[Item], total: int, quiet: bool = False
 ) -> Iterator[Iterable[Result]]:
     """Give the results of do for each item, in order, with a bar that counts them unless quiet."""
-    with in_flight(do, iter(items), images_at_once(pipeline, total)) as results:
+    with in_flight(do, iter(items), concurrent_images(pipeline, total)) as results:
         yield counted(results, "images", total) if total > 1 and not quiet else results
 
 
-def images_at_once(pipeline: Pipeline, images: int) -> int:
+def concurrent_images(pipeline: Pipeline, images: int) -> int:
     """Return how many images are computed at once, each in a process of its own: the threads, for a small net, or 1.
 
     For several the net's loops are compiled before it returns.
@@ -224,7 +224,7 @@ def images_at_once(pipeline: Pipeline, images: int) -> int:
     return _several_if_small(pipeline.net, images)
 
 
-def batches_at_once(net: Net, batches: int) -> tuple[int, int]:
+def concurrent_batches(net: Net, batches: int) -> tuple[int, int]:
     """Return how many batches that the net reads by itself are computed at once, and the number of layers that read them.
 
     One process has to run these layers, the first ones, for all batches in turn: 0 if there is one process.

@@ -67,15 +67,15 @@ def pose_command(options: Options) -> None:
         file = next(remaining, None)
         pixels = picture.pixels()
         people, skeleton = _people(net, pixels, options)
-        told = [_told(*one, skeleton) for one in people]
-        values, lines = {"image": picture.name, "skeleton": skeleton.name, "people": told}, _lines(picture.name, told)
+        found = [_person(*one, skeleton) for one in people]
+        values, lines = {"image": picture.name, "skeleton": skeleton.name, "people": found}, _lines(picture.name, found)
         if not file:
             return Found(values, lines)
         limbs = [limb for limb in skeleton.limbs if limb not in skeleton.ears]
         drawn = draw_people(pixels, [parts for parts, _ in people], limbs)
         return Found({**values, "file": str(file)}, lines, {file: drawn})
 
-    options.tell_each(images, find)
+    options.report_each(images, find)
 
 
 def _people(net: Net, pixels: Pixels, options: Options) -> tuple[list[tuple[dict[int, Place], float]], Skeleton]:
@@ -98,7 +98,7 @@ def _people(net: Net, pixels: Pixels, options: Options) -> tuple[list[tuple[dict
     ], skeleton
 
 
-def _told(parts: Mapping[int, Place], total: float, skeleton: Skeleton) -> dict[str, Any]:
+def _person(parts: Mapping[int, Place], total: float, skeleton: Skeleton) -> dict[str, Any]:
     """Return a person for --json. The score is OpenPose's: the total by the number of the skeleton's parts and limbs."""
     return {
         "score": round(total / (len(skeleton.parts) + len(skeleton.limbs)), 6),

@@ -55,7 +55,7 @@ def read_command(options: Options) -> None:
         text = _text(net, alphabet, options)
         return Found({"image": picture.name, "text": text}, [f"{on_one_line(picture.name)}: {shortened(on_one_line(text))}"])
 
-    options.tell_each(images, read, ensure_ascii=False)
+    options.report_each(images, read, ensure_ascii=False)
 
 
 def _lines(net: Net, picture: Picture, options: Options) -> list[dict[str, Any]]:

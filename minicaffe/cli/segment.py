@@ -35,7 +35,7 @@ from .pictures import DataLayerOptions, Found, as_read
 
 PICTURES = ("_mask.png", "_overlay.png", "_legend.png", "_map.png")
 """The last one of probabilities, the others of classes and of instances."""
-Told = tuple[dict[str, Any], list[str], list[Image.Image]]
+Findings = tuple[dict[str, Any], list[str], list[Image.Image]]
 """The findings in an image: for JSON, as lines, and as pictures."""
 
 
@@ -100,10 +100,10 @@ def segment_command(options: Options) -> None:
         files = files[-1:] if len(drawn) == 1 else files[:-1]
         return Found({**values, "files": [str(file) for file in files]}, lines, dict(zip(files, drawn, strict=True)))
 
-    options.tell_each(images, segment)
+    options.report_each(images, segment)
 
 
-def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) -> Told:
+def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) -> Findings:
     """Return what the net finds in the image in its input. Raises Error."""
     if not options.blob and has_instances(net):
         threshold = 0.5 if options.threshold is None else options.threshold
@@ -156,14 +156,14 @@ def _shares(classes: Array, names: list[str] | None) -> list[dict[str, Any]]:
     ]
 
 
-def _of_classes(classes: Array, pixels: Pixels, names: list[str] | None) -> Told:
+def _of_classes(classes: Array, pixels: Pixels, names: list[str] | None) -> Findings:
     shares = _shares(classes, names)
     lines = [f"  {100 * one['share']:5.1f} %  {shortened(on_one_line(one['class']))}" for one in shares]
     legend = [(one["class_index"], f"{one['class'][:80]}  {100 * one['share']:.1f} %") for one in shares]
     return {"classes": shares}, lines, [draw_mask(classes), draw_overlay(pixels, classes), draw_legend(legend)]
 
 
-def _of_instances(found: Instances, threshold: float, pixels: Pixels, names: list[str] | None) -> Told:
+def _of_instances(found: Instances, threshold: float, pixels: Pixels, names: list[str] | None) -> Findings:
     numbers, rows = painted(found, *pixels.shape[:2]), to_json(found.detections, names)
     lines = detection_lines(found.detections, names)
     lines = lines or [f"  nothing reaches --threshold {threshold:g}: the best score is {found.detections.best:.4g}"]
@@ -172,7 +172,7 @@ def _of_instances(found: Instances, threshold: float, pixels: Pixels, names: lis
     return {"instances": rows}, lines, [draw_mask(numbers), draw_overlay(pixels, numbers), draw_legend(legend)]
 
 
-def _of_probabilities(probabilities: Array, pixels: Pixels) -> Told:
+def _of_probabilities(probabilities: Array, pixels: Pixels) -> Findings:
     found = probability_of_pixels(probabilities, *pixels.shape[:2])
     share, mean = float((found > 0.5).mean()), float(found.mean(dtype=np.float64))
     lines = [f"  {100 * share:5.1f} %  above 0.5 (mean {mean:.4f})"]

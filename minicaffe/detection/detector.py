@@ -117,8 +117,8 @@ def load(  # noqa: PLR0913 - public, by keyword
         raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
     elif fork:
         raise Error(f"{net.file}: a Net has its fork: make it with Net(fork=...), or give load the prototxt's path")
-    if own is not None:
-        family_of(net).check_settings(net, own, net.file)
+    if own is not None and (end := family_of(net).end(net)):
+        end.check_settings(own, net.file)
     names = read_names(classes) if isinstance(classes, str | PathLike) else classes
     detector = Detector(
         net, classes=names, threshold=threshold, max_detections=max_detections, means=means, scale_factor=scale_factor

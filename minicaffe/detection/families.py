@@ -20,7 +20,7 @@ from .detect import Detections, Rcnn
 from .family import SSD_MEANS, Family, FindOptions
 from .mscnn import Mscnn
 from .reading import Ctpn
-from .rows import RowsEnd, RowsFamily
+from .rows import RowsEnd
 from .squeeze_det import SqueezeDet
 from .ssd import Ssd
 from .ssh import Ssh
@@ -42,8 +42,7 @@ def family_of(net: Net) -> Family:
 def rows_end(net: Net) -> RowsEnd | None:
     """Return the end of a net that is read as rows of detections; None for another net."""
     with suppress(Error):
-        family = family_of(net)
-        return family.end(net) if isinstance(family, RowsFamily) else None
+        return family_of(net).end(net)
     return None
 
 

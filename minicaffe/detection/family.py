@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minicaffe.data.settings import DetectionSettings, changed
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error, in_brackets
 from minicaffe.net import Net
 
 if TYPE_CHECKING:
     from .detect import Detections
+    from .rows import RowsEnd
 
 SSD_MEANS = (104.0, 117.0, 123.0)
 """The means that the published SSD nets subtract: blue, green, red."""
@@ -54,9 +55,9 @@ class FindOptions:
 class Family(ABC):
     """Nets whose objects are found in one way.
 
-    names: what the nets are called. has_fixed_size: the prototxt or a script fixes the size of the input and the suppression,
-    and means and a factor prepare an image; for other families the settings do. test_defaults: TEST settings that hold where
-    nobody gives any.
+    has_fixed_size: the prototxt or a script fixes the size of the input and the suppression, and means and a factor prepare an
+    image; for other families the settings do. names: what nets of a fixed size are called. test_defaults: TEST settings that
+    hold where nobody gives any.
     """
 
     names: tuple[str, ...] = ()
@@ -87,23 +88,9 @@ class Family(ABC):
         if "rois" not in net.inputs and given:
             raise Error(f"{net.file}: this net proposes its own rois and takes no proposals")
 
-    def fixed_by(self, net: Net) -> str:
-        """Return what fixes the input's size and the suppression; "" if the settings do."""
-        return ""
-
-    def used_settings(self, net: Net) -> Sequence[str] | None:
-        """Return the keys of the settings that have an effect; None for all."""
+    def end(self, net: Net) -> RowsEnd | None:
+        """Return the end that is read as rows, of a net of a fixed size; else None. Raises Error as matches does."""
         return None
-
-    def check_settings(self, net: Net, settings: DetectionSettings, holder: str) -> None:
-        """Raise Error for settings without an effect, as those of an SSD all are. holder: what the error begins with."""
-        used = self.used_settings(net)
-        if used is None:
-            return
-        without = [key for key in changed(settings) if key not in used]
-        if without or not used:
-            what = f"{', '.join(without)} of cfg" if used else "cfg"
-            raise Error(f"{holder}: {what} has no effect: {self.fixed_by(net)} fixes its size and suppression")
 
     def reshape_to_largest(self, net: Net) -> None:
         """Give the net's input the size of the largest image; find sets the size of each image."""

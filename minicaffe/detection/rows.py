@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array
 from minicaffe.data.image_bytes import resized
 from minicaffe.data.images import image_blob
+from minicaffe.data.settings import DetectionSettings, changed
 from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.nms import Measure, nms_by
@@ -53,6 +54,18 @@ class RowsEnd:
     maker: str = "script"
     settings: tuple[str, ...] = ()
     sources: Sequence[str] = ()
+
+    @property
+    def fixed_by(self) -> str:
+        """Name what fixes the input's size and the suppression."""
+        return f"the {self.maker} of {self.kind}"
+
+    def check_settings(self, settings: DetectionSettings, holder: str) -> None:
+        """Raise Error for settings without an effect, as those of an SSD all are. holder: what the error begins with."""
+        without = [key for key in changed(settings) if key not in self.settings]
+        if without or not self.settings:
+            what = f"{', '.join(without)} of cfg" if self.settings else "cfg"
+            raise Error(f"{holder}: {what} has no effect: {self.fixed_by} fixes its size and suppression")
 
     def rows(self, net: Net) -> Array:
         """Return the rows (n, 7) of the net's last pass. Raises Error for NaN or infinite numbers where they come from."""
@@ -99,13 +112,6 @@ class RowsFamily(Family):
     def check_proposals(self, net: Net, given: bool) -> None:
         if given:
             raise Error(f"{net.file}: {self.known_end(net).kind} takes no proposals")
-
-    def fixed_by(self, net: Net) -> str:
-        end = self.known_end(net)
-        return f"the {end.maker} of {end.kind}"
-
-    def used_settings(self, net: Net) -> Sequence[str]:
-        return self.known_end(net).settings
 
     def reshape_to_largest(self, net: Net) -> None:
         """Leave the input as it is: all images get its size."""

@@ -14,7 +14,7 @@ from PIL import Image
 import minicaffe.cli.caffe_tools
 from minicaffe import TEST, Net, files, set_random_seed
 from minicaffe.cli import main
-from minicaffe.cli.pictures import batches_at_once
+from minicaffe.cli.pictures import concurrent_batches
 from minicaffe.cuda.device import current
 from minicaffe.data.database import datum_array, open_database, parse_datum
 from minicaffe.formats.weights import read_binaryproto
@@ -237,10 +237,10 @@ def test_features_are_the_blobs(monkeypatch: pytest.MonkeyPatch, count: int) -> 
     chosen = []
 
     def at_once(net: Net, batches: int) -> tuple[int, int]:
-        chosen.append(batches_at_once(net, batches))
+        chosen.append(concurrent_batches(net, batches))
         return chosen[-1]
 
-    monkeypatch.setattr("minicaffe.cli.caffe_tools.batches_at_once", at_once)
+    monkeypatch.setattr("minicaffe.cli.caffe_tools.concurrent_batches", at_once)
     run("convert-imageset", "images", "list.txt", "db")
     Path("net.prototxt").write_text(NET)
     set_random_seed(4)

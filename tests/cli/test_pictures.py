@@ -13,7 +13,7 @@ from detecting import DETECTOR
 from minicaffe import Layer, Net, register, set_num_threads
 from minicaffe.blob import Blob
 from minicaffe.cli import pictures
-from minicaffe.cli.pictures import batches_at_once, images_at_once
+from minicaffe.cli.pictures import concurrent_batches, concurrent_images
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST
@@ -36,26 +36,26 @@ def detector(text: str = DETECTOR, settings: DetectionSettings | None = None) ->
 
 def test_a_small_detector_computes_an_image_on_each_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     small = detector()
-    assert [images_at_once(small, images) for images in (0, 1, 2, 9)] == [1, 1, 2, 2]
+    assert [concurrent_images(small, images) for images in (0, 1, 2, 9)] == [1, 1, 2, 2]
     set_num_threads(5)
-    assert [images_at_once(small, images) for images in (3, 9)] == [3, 5]
+    assert [concurrent_images(small, images) for images in (3, 9)] == [3, 5]
     set_num_threads(1)
-    assert images_at_once(small, 9) == 1
+    assert concurrent_images(small, 9) == 1
     set_num_threads(2)
     monkeypatch.setattr(pictures, "CAN_FORK", False)
-    assert images_at_once(small, 9) == 1
+    assert concurrent_images(small, 9) == 1
 
 
 def test_on_a_gpu_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "gpu_mode", lambda: True)
-    assert images_at_once(detector(), 9) == 1
+    assert concurrent_images(detector(), 9) == 1
 
 
 def test_the_largest_image_decides_what_is_small() -> None:
     """One of 6000 x 3000 needs 206 MiB as the net's input."""
-    assert images_at_once(detector(), 9) == 2
+    assert concurrent_images(detector(), 9) == 2
     test = dataclasses.replace(DetectionSettings().test, scales=(300, 3000), max_size=6000)
-    assert images_at_once(detector(settings=dataclasses.replace(DetectionSettings(), test=test)), 9) == 1
+    assert concurrent_images(detector(settings=dataclasses.replace(DetectionSettings(), test=test)), 9) == 1
 
 
 def test_a_users_layer_may_do_what_it_likes() -> None:
@@ -70,7 +70,7 @@ def test_a_users_layer_may_do_what_it_likes() -> None:
 
     own = 'layer { name: "mine" type: "Counting" bottom: "score" top: "mine" }\n'
     register("Counting", Counting)
-    assert images_at_once(detector(DETECTOR + own), 9) == 1
+    assert concurrent_images(detector(DETECTOR + own), 9) == 1
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_users_layer_may_do_what_it_likes() -> None:
     ids=["training", "states", "random numbers"],
 )
 def test_a_forward_that_depends_on_those_before_it(extra: str) -> None:
-    assert images_at_once(detector(DETECTOR + extra), 9) == 1
+    assert concurrent_images(detector(DETECTOR + extra), 9) == 1
 
 
 def test_batches_need_layers_that_read_them_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_batches_need_layers_that_read_them_first(tmp_path: Path, monkeypatch: p
     twice = 'layer { name: "s" type: "ReLU" bottom: "x" top: "z" }'
 
     def of(*layers: str) -> tuple[int, int]:
-        return batches_at_once(Net(parse_net("\n".join(layers)), TEST), 9)
+        return concurrent_batches(Net(parse_net("\n".join(layers)), TEST), 9)
 
     assert of(data, RELU % "x") == (2, 1)
     assert of(data, RELU % "x", twice, end) == (2, 1), "the Split of the data belongs to the others"
@@ -106,7 +106,7 @@ def test_batches_need_layers_that_read_them_first(tmp_path: Path, monkeypatch: p
     assert of(data, RELU % "x", numbers % "") == (1, 0), "it comes after a layer that computes"
     assert of(data) == (1, 0)
     assert of(data, 'layer { name: "h" type: "ReLU" bottom: "x" top: "y" phase: TRAIN }') == (1, 0)
-    assert batches_at_once(Net(parse_net(data + RELU % "x"), TEST), 1) == (1, 0)
+    assert concurrent_batches(Net(parse_net(data + RELU % "x"), TEST), 1) == (1, 0)
     assert of(NUMBERS % 'type: "gaussian"', RELU % "x") == (2, 1), "one process draws all random numbers"
 
 
@@ -118,8 +118,8 @@ def test_compiled_loops_are_ready_before_the_fork(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Net, "compile_loops", compile_loops)
     small = detector()
-    images_at_once(small, 1)
+    concurrent_images(small, 1)
     assert done == []
-    images_at_once(small, 2)
+    concurrent_images(small, 2)
     assert done == [small.net]
     np.testing.assert_equal(small.net.blobs["data"].shape, (1, 3, 600, 1000))

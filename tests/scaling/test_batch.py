@@ -17,7 +17,7 @@ from detecting import ARGUMENTS, detect, finished, make_folder
 from PIL import Image
 
 from minicaffe.cli import main
-from minicaffe.cli.pictures import images_at_once
+from minicaffe.cli.pictures import concurrent_images
 from minicaffe.detection.detect import Rcnn
 from minicaffe.errors import Error, install
 from minicaffe.scaling.batch import places
@@ -464,17 +464,17 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
 
     def counted(detector: Pipeline, images: int) -> int:
-        counts.append(images_at_once(detector, images))
+        counts.append(concurrent_images(detector, images))
         return counts[-1]
 
     for module in ("detect_many", "detect_print"):
-        monkeypatch.setattr(f"minicaffe.cli.{module}.images_at_once", counted)
+        monkeypatch.setattr(f"minicaffe.cli.{module}.concurrent_images", counted)
     return counts
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CAN_FORK, reason="no fork here")
-def test_several_images_at_once_give_the_same_as_one_after_the_other(
+def test_several_concurrent_images_give_the_same_as_one_after_the_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch, at_once: list[int]
 ) -> None:
     """Rows, lines, JSON and pictures, in the order of the images; also for the invalid one amid them."""
