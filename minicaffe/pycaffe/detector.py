@@ -1,4 +1,4 @@
-"""pycaffe's caffe.Detector: R-CNN, a classifier on windows of images. For Faster R-CNN and R-FCN see minicaffe.detect."""
+"""pycaffe's caffe.Detector: R-CNN, a classifier on windows of images. minicaffe.detection.Detector runs all later families."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Image = NDArray[np.float32]
 
 
 class Detector(Net):
-    """A net in TEST with weights and a Transformer for its images; the arguments are those of the Transformer's setters.
+    """R-CNN: a net in TEST with weights, and a Transformer, whose setters take the arguments, for windows of images.
 
     context_pad: the pixels on each side of the net's input that show the surroundings of the window.
     """
