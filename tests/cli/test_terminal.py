@@ -121,7 +121,7 @@ def test_what_a_layer_prints_is_written_out() -> None:
 def test_a_traceback_is_written_out() -> None:
     """Of a fault of ours, or of another library's."""
     code = "import click, minicaffe.cli.reference as c\ndef bug(): raise ValueError('\\x1b[5m')\n"
-    code += "c.markdown = bug\nfrom minicaffe.cli import main\nmain(['layers', '--markdown'])"
+    code += "c.layers_markdown = bug\nfrom minicaffe.cli import main\nmain(['layers', '--markdown'])"
     found = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert found.returncode == 1 and r"ValueError: \x1b[5m" in found.stderr and "\x1b" not in found.stderr
     debug = to_pipe(["--debug", "summary", f"{WILD[:-1]}"])

@@ -467,7 +467,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(concurrent_images(detector, images))
         return counts[-1]
 
-    for module in ("detect_many", "detect_print"):
+    for module in ("detectors", "pictures"):
         monkeypatch.setattr(f"minicaffe.cli.{module}.concurrent_images", counted)
     return counts
 
