@@ -58,14 +58,7 @@ def classify_command(options: Options) -> None:
     net = options.opened()
 
     def classified(name: str, pixels: Pixels, file: Path | None) -> Found:
-        best = _best(_scores(net, options), names, options)
-        lines = [f"{on_one_line(name)}:"]
-        lines += [f"  {one['score']:.4f}  {shortened(on_one_line(str(one['class'])))}" for one in best]
-        values = {"image": name, "classes": best}
-        if not file:
-            return Found(values, lines)
-        drawn = draw_scores(pixels, [(one["class"], one["score"]) for one in best])
-        return Found({**values, "file": str(file)}, lines, {file: drawn})
+        return _found(name, _best(_scores(net, options), names, options), pixels, file)
 
     if clip := clip_input(net):
         results = []
@@ -76,9 +69,18 @@ def classify_command(options: Options) -> None:
             results.append(options.report(classified(name, first.pixels(), files.get(first.name))))
         options.print_json(results)
     else:
-        options.report_each(
-            images, lambda picture: classified(picture.name, options.put(net, picture), files.get(picture.name))
-        )
+        options.report_each(images, lambda one: classified(one.name, options.put(net, one), files.get(one.name)))
+
+
+def _found(name: str, best: list[dict[str, Any]], pixels: Pixels, file: Path | None) -> Found:
+    """Return the best classes of an image, and its picture with them for a file."""
+    values = {"image": name, "classes": best}
+    lines = [f"  {one['score']:.4f}  {shortened(on_one_line(str(one['class'])))}" for one in best]
+    lines.insert(0, f"{on_one_line(name)}:")
+    if not file:
+        return Found(values, lines)
+    drawn = draw_scores(pixels, [(one["class"], one["score"]) for one in best])
+    return Found({**values, "file": str(file)}, lines, {file: drawn})
 
 
 def _scores(net: Net, options: Options) -> Array:

@@ -12,11 +12,13 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.errors import Error, on_one_line, shortened
+from minicaffe.files import replacing
 
 from .options import EMPTY
 from .terminal import echo, finish_unread
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from rich.text import Text
 
 
@@ -117,6 +119,13 @@ def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return found.st_dev, found.st_ino
+
+
+def save_png(file: str | os.PathLike[str], picture: Image) -> None:
+    """Write a picture; a missing folder is made."""
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    with replacing(file) as path:
+        picture.save(path, "PNG")
 
 
 def shape_text(shape: Sequence[int]) -> str:

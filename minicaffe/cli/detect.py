@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import numpy as np
 
 from minicaffe.data.drawings import class_name
 from minicaffe.detection.detect import Detections, draw, to_json
 from minicaffe.detection.result_files import is_folder, write_results
 from minicaffe.errors import on_one_line
-from minicaffe.files import replacing
 from minicaffe.formats.skipped import named
 from minicaffe.scaling.batch.find import find_sources
 from minicaffe.scaling.batch.recipe import Pipeline, Row
 from minicaffe.scaling.batch.run import Done
 from minicaffe.scaling.batch.sources import Picture, Sources
 
-from .common import check_folder, check_target
+from .common import check_folder, check_target, save_png
 from .detectors import BatchOptions, detect_many, preparation_text
 from .options import FiniteRange, option, with_options
 from .pictures import check_failed, in_processes, output_names, say_failed
@@ -62,21 +60,18 @@ def detect_command(options: Options) -> None:
         else:
             check_target("--save", options.save, options.inputs)
     images = find_sources(options.sources, options.every)
-    pictures = output_names(Path(options.draw_dir), images, options.inputs, ".png") if options.draw_dir else []
     pipeline = options.pipeline()
-    if options.out is None:
-        done = print_rows(pipeline, images, pictures, options.as_json, options.save)
-    else:
-        done = detect_many(pipeline, images, options)
+    done = print_rows(pipeline, images, options) if options.out is None else detect_many(pipeline, images, options)
     if not done.detections and done.errors < done.images:
-        nothing_found(pipeline, done.best, options.cfg)
+        score = "" if done.best is None else f": the best score is {done.best:.4g}"
+        text = preparation_text(pipeline, options.cfg)
+        echo(f"nothing reaches --threshold {options.threshold:g}{score}. {text}", err=True)
     check_failed(done.errors, done.images, images, ": see the column error" * bool(options.out))
 
 
-def print_rows(pipeline: Pipeline, images: Sources, pictures: Sequence[Path], as_json: bool, save: str | None) -> Done:
-    """Print the detections of each image at once, or all as JSON; draw them if there are names of pictures; save: see
-    write_results."""
-    names = pipeline.detector.classes
+def print_rows(pipeline: Pipeline, images: Sources, options: Options) -> Done:
+    """Print the detections of each image at once, or all as JSON; draw and save them as the options say."""
+    names, as_json, folder = pipeline.detector.classes, options.as_json, options.draw_dir
     results, kept, done = [], [], Done()
     lacking = {"skipped": named(pipeline.net.skipped)} if pipeline.net.skipped else {}
 
@@ -85,10 +80,12 @@ def print_rows(pipeline: Pipeline, images: Sources, pictures: Sequence[Path], as
         if row.failure and len(images) == 1:
             raise row.failure
         if target and row.found is not None and row.pixels is not None:
-            _draw_row(target, row.pixels, row.found, names)
+            save_png(target, draw(row.pixels, row.found, names))
         return row.without_pixels()
 
-    targets: Sequence[Path | None] = pictures or [None] * len(images)
+    targets: Sequence[Path | None] = [None] * len(images)
+    if folder:
+        targets = output_names(Path(folder), images, options.inputs, ".png")
     todo = zip(images.pictures(), targets, strict=False)
     with in_processes(pipeline, drawn, todo, len(images), quiet=as_json) as rows:
         for row, target in zip(rows, targets, strict=False):
@@ -96,7 +93,7 @@ def print_rows(pipeline: Pipeline, images: Sources, pictures: Sequence[Path], as
             if row.found is None:
                 say_failed(done.errors, f"{row.image}: {row.error}")
                 continue
-            if save:
+            if options.save:
                 kept.append((row.image, row.size, row.found))
             if as_json:
                 results.append({"image": row.image, "detections": to_json(row.found, names), **lacking})
@@ -106,16 +103,10 @@ def print_rows(pipeline: Pipeline, images: Sources, pictures: Sequence[Path], as
                 echo(f"  drawn: {on_one_line(str(target))}", err=as_json)
     if as_json:
         echo(json.dumps(results, indent=1))
-    if save:
-        write_results(Path(save), kept, names)
-        echo(f"written: {save}", err=as_json)
+    if options.save:
+        write_results(Path(options.save), kept, names)
+        echo(f"written: {options.save}", err=as_json)
     return done
-
-
-def nothing_found(pipeline: Pipeline, best: float | None, cfg: str | None) -> None:
-    """Print the best score, if known, and the preprocessing settings."""
-    score = "" if best is None else f": the best score is {best:.4g}"
-    echo(f"nothing reaches --threshold {pipeline.recipe.threshold:g}{score}. {preparation_text(pipeline, cfg)}", err=True)
 
 
 def _print_row(row: Row, found: Detections, names: Sequence[str] | None) -> None:
@@ -132,9 +123,3 @@ def detection_lines(found: Detections, names: Sequence[str] | None) -> list[str]
         "  ".join(f"{side} {at:6.1f}" for side, at in zip(("x1", "y1", "x2", "y2"), box, strict=True)) for box in found.boxes
     ]
     return [f"  {label:{width}}  {score:.3f}  {box}" for label, score, box in zip(labels, found.scores, corners, strict=True)]
-
-
-def _draw_row(target: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(target) as path:
-        draw(image, found, names).save(path, "PNG")

@@ -19,7 +19,7 @@ from minicaffe.files import replacing
 from minicaffe.scaling.batch.recipe import Pipeline, Row
 from minicaffe.scaling.batch.sources import Picture
 
-from .common import check_apart, check_no_input, check_png, check_target, print_table
+from .common import check_apart, check_no_input, check_png, check_target, print_table, save_png
 from .detectors import DetectorOptions, preparation_text
 from .image_options import read_annotations
 from .options import FiniteRange, argument, option, with_options
@@ -70,8 +70,7 @@ def evaluate_command(options: Options) -> None:
             path.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
         echo(f"written: {options.json_file}")
     if options.draw:
-        with replacing(options.draw) as path:
-            draw_curves(report).save(path, format="PNG")
+        save_png(options.draw, draw_curves(report))
         echo(f"drawn: {options.draw}")
 
 

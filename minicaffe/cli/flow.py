@@ -16,12 +16,11 @@ from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.data_inputs import with_inputs
 from minicaffe.detection.flow import end_point_error, fill_template, flow_blob, flow_in_image, listed_image, pair_inputs
 from minicaffe.errors import Error, on_one_line
-from minicaffe.files import replacing
 from minicaffe.formats.flo import read_flo, write_flo
 from minicaffe.formats.prototxt import parse_net, read_text
 from minicaffe.net import Net
 
-from .common import check_apart, check_png, check_target
+from .common import check_apart, check_png, check_target, save_png
 from .image_options import ShapeOptions
 from .options import argument, option, with_options
 from .pictures import PictureOptions
@@ -66,8 +65,7 @@ def flow_command(options: Options) -> None:
     if options.out:
         write_flo(options.out, flow)
     if options.draw:
-        with replacing(options.draw) as path:
-            draw_flow(flow).save(path, "PNG")
+        save_png(options.draw, draw_flow(flow))
     if options.as_json:
         echo(json.dumps({"first": names[0], "second": names[1]} | found, indent=1))
     else:

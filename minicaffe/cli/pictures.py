@@ -20,7 +20,7 @@ from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.data_inputs import data_layers
 from minicaffe.detection.inputs import image_input, put_image
 from minicaffe.errors import Error, memory_errors_as, on_one_line
-from minicaffe.files import replacing, unlinked
+from minicaffe.files import unlinked
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.layer import Layer
 from minicaffe.layer_list import Node
@@ -34,7 +34,7 @@ from minicaffe.scaling.batch.sources import Files, Picture, Sources
 from minicaffe.scaling.in_flight import CAN_FORK, in_flight
 from minicaffe.tracing.summary import summarize
 
-from .common import counted, identity
+from .common import counted, identity, save_png
 from .groups import DeviceOptions, NetOptions, random_weights_option
 from .image_options import OrderOptions, ShapeOptions, of_data
 from .options import argument, option
@@ -128,9 +128,7 @@ class PictureOptions(SourceOptions, OrderOptions, NetOptions, DeviceOptions):
         if not self.as_json:
             echo("\n".join(found.lines))
         for file, picture in found.pictures.items():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(file) as path:
-                picture.save(path, "PNG")
+            save_png(file, picture)
         if found.pictures:
             echo(f"  drawn: {', '.join(on_one_line(str(file)) for file in found.pictures)}", err=self.as_json)
         return found.values

@@ -117,8 +117,7 @@ def vote(
         box = _around(heat > in_mask)
         found[i] = box
         pixels.append(_at_masks_size(heat, box, masks.shape[1:]) >= in_mask)
-    best = float(scores[:, 1:].max(initial=0))
-    return Instances(Detections(found, kept.scores, kept.classes, kept.sources, best), pixels)
+    return Instances(Detections(found, kept.scores, kept.classes, kept.sources, kept.best), pixels)
 
 
 def painted(found: Instances, height: int, width: int) -> NDArray[np.uint8]:

@@ -31,11 +31,10 @@ from minicaffe.layers.recurrent.ctc import best_path, until_negative
 from minicaffe.net import Net
 
 from .class_names import BACKGROUND
-from .detect import Detections
+from .detect import Detections, Floats
 from .family import Classes, Family, FindOptions
 from .inputs import check_scores, put_array
 
-Floats = NDArray[np.float32]
 LEAST_SCORE, OVERLAP = 0.7, 0.3
 """The score above which a proposal is taken; the overlap of two proposals or lines above which the lower score goes."""
 FARTHEST = 50
