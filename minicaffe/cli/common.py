@@ -36,8 +36,10 @@ def warn(message: str) -> None:
 
 
 def check_target(option: str, path: str | None, inputs: Iterable[str | None] = (), *, appended: bool = False) -> None:
-    """Raise Error, before work starts, for a file that cannot be written or would replace one of the inputs. The command then
-    writes it even if nobody reads its text. appended: whether an existing file is not replaced, but grows."""
+    """Raise Error, before work starts, for a file that cannot be written or would replace one of the inputs.
+
+    The command then writes it even if nobody reads its text. appended: whether an existing file is not replaced, but grows.
+    """
     if path is None:
         return
     _check_named(option, path)
@@ -145,8 +147,11 @@ LAID_OUT_ROWS = 2000
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Sequence[str] = ()) -> None:
-    """Print a table on stdout; columns named in right are aligned right. Cells are one-line texts or rich's styled Text;
-    only extremely long names are cut (errors.shortened). Rows beyond LAID_OUT_ROWS are plain lines."""
+    """Print a table on stdout; columns named in right are aligned right.
+
+    Cells are one-line texts or rich's styled Text; only extremely long names are cut (errors.shortened). Rows beyond
+    LAID_OUT_ROWS are plain lines.
+    """
     import sys
     from itertools import islice
 

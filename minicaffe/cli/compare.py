@@ -43,8 +43,9 @@ class CompareOptions(InputOptions, NetOptions, ThreadOptions):
 
 @with_options(CompareOptions)
 def compare_command(options: CompareOptions) -> None:
-    """Find the first layer at which the net in the prototxt A and B differ, and why. The exit status is 1 if they differ or
-    B lacks an output of A.
+    """Find the first layer at which the net in the prototxt A and B differ, and why.
+
+    The exit status is 1 if they differ or B lacks an output of A.
 
     B is another prototxt, an .npz of blobs that any framework computed (with the input), or an .onnx model.
 

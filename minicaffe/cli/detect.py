@@ -40,9 +40,11 @@ class Options(BatchOptions):
 
 @with_options(Options)
 def detect_command(options: Options) -> None:
-    """Find objects in SOURCE... with the test prototxt NET and its WEIGHTS: of a Faster R-CNN, R-FCN, Fast R-CNN, Cascade
-    R-CNN, SSD, RefineDet, YOLO, MS-CNN or SqueezeDet; faces with an SSH, and lines of text with a CTPN.
-    A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
+    """Find objects in SOURCE...
+
+    with the test prototxt NET and its WEIGHTS: of a Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO,
+    MS-CNN or SqueezeDet; faces with an SSH, and lines of text with a CTPN. A source is an image, a folder, a pattern, a video,
+    a list (.txt, .lst: one path per line), a Parquet file, or a URI.
 
     Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic).
     An SSD, RefineDet or YOLO has one image input and ends in a DetectionOutput, YoloDetectionOutput or Yolov3DetectionOutput

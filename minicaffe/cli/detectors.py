@@ -59,8 +59,10 @@ def anchors_of(text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
-    """A detector and its images. threshold, max_detections: constants unless a command has the options. engine: None unless it
-    has BatchOptions."""
+    """A detector and its images.
+
+    threshold, max_detections: constants unless a command has the options. engine: None unless it has BatchOptions.
+    """
 
     classes: str | None = classes_option()
     scale: int | None = option("--scale", "Pixels of the short side.  [default: 600]", type=click.IntRange(1))

@@ -53,8 +53,10 @@ class Options(BatchOptions):
 
 @with_options(Options)
 def features_command(options: Options) -> None:
-    """Store boxes, class scores, attributes and features of the best regions of SOURCE... in --out: the rois that the NMS of a
-    class keeps with a score of at least --threshold; of a detector with the blobs rois and cls_prob, and attr_prob if any.
+    """Store boxes, class scores, attributes and features of the best regions of SOURCE...
+
+    in --out: the rois that the NMS of a class keeps with a score of at least --threshold; of a detector with the blobs rois and
+    cls_prob, and attr_prob if any.
 
     A source is an image, a folder, a list (.txt, .lst: one path per line), a Parquet file, or a URI of one of them. --cfg is
     the yml of the net, whose TEST.NMS holds here too. Run again to resume.

@@ -137,7 +137,7 @@ def modules_option() -> Any:
 
 
 def _allow_modules(context: click.Context, parameter: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Each module is looked for in the working directory first, as Caffe's users expect, and may import caffe."""
+    """Return each module is looked for in the working directory first, as Caffe's users expect, and may import caffe."""
     from minicaffe.aliases import serve_as_caffe
     from minicaffe.layers.python.python import allow_module
 
@@ -169,8 +169,11 @@ class UnknownFieldOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StateOptions(UnknownFieldOptions):
-    """--level, --stage, --fork, --allow-module and --skip-unknown, and how to make a net. phase, seed, random_weights,
-    shapes: constants unless a command has the options. needs_data: if data layers stay though their database is absent."""
+    """--level, --stage, --fork, --allow-module and --skip-unknown, and how to make a net.
+
+    phase, seed, random_weights, shapes: constants unless a command has the options. needs_data: if data layers stay though
+    their database is absent.
+    """
 
     level: int = option("--level", "Level of the net's state.", type=click.IntRange(-(2**31), 2**31 - 1), default=0)
     stages: tuple[str, ...] = option("--stage", "Stage of the net's state; may be repeated.", metavar="NAME")
@@ -195,7 +198,8 @@ class StateOptions(UnknownFieldOptions):
     def open_net(self, net: str | NetFile, *, images: bool = False, phase: Phase | None = None) -> NetFile:
         """Return the net of a prototxt, with an input in place of each data layer whose database or list is absent, and a line
         on stderr that says so. images: in place of all data layers of a net without inputs, for one image. phase: the
-        command's unless given. Raises Error."""
+        command's unless given. Raises Error.
+        """
         file = read_net(net, warn=False) if isinstance(net, str) else net
         if self.needs_data and not images:
             return file

@@ -46,7 +46,9 @@ def mean_of(text: str) -> tuple[float, float, float]:
 
 def file_means(path: str) -> tuple[float, float, float]:
     """Return the means of blue, green and red in a file: three numbers, or an image (3, H, W), of which the mean is taken.
-    Raises Error."""
+
+    Raises Error.
+    """
     array = np.asarray(read_npy(path) if path.endswith(".npy") else read_binaryproto(Path(path)), np.float64)
     array = array.reshape(array.shape[1:]) if array.ndim == 4 and len(array) == 1 else array
     if array.shape[:1] not in ((3,), (1,)) or array.ndim not in (1, 3) or not np.isfinite(array).all() or not array.size:
@@ -174,8 +176,10 @@ class OrderOptions(ImageOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions(ShapeOptions, OrderOptions):
-    """--input, --shape, --axes, --cfg, --mean, --mean-file, --rgb and --scale-factor. image: None unless a command has an
-    option --image."""
+    """--input, --shape, --axes, --cfg, --mean, --mean-file, --rgb and --scale-factor.
+
+    image: None unless a command has an option --image.
+    """
 
     inputs: tuple[tuple[str, str], ...] = option(
         "--input", ".npy or image file for an input; may be repeated.", metavar="BLOB=FILE", type=_named_file
@@ -202,8 +206,10 @@ class InputOptions(ShapeOptions, OrderOptions):
 def read_annotations(
     source: str, split: str | Sequence[str], images: str | None, classes: str | None
 ) -> tuple[Roidb, list[str]]:
-    """load_roidb, with the names in the file --classes; without it, the order that is taken is printed. Raises Error, also
-    where the first image is not there."""
+    """load_roidb, with the names in the file --classes; without it, the order that is taken is printed.
+
+    Raises Error, also where the first image is not there.
+    """
     try:
         roidb, names = load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
     except UnknownClassError as error:
@@ -232,7 +238,8 @@ class RoidbOptions:
 
     def set_roidb(self, net: Net, settings: DetectionSettings, test_nets: Sequence[Net] = ()) -> Sequence[str]:
         """Hand the images and boxes of --roidb to the RoIData layers of the net and of a solver's test nets; the names of the
-        classes. Raises Error."""
+        classes. Raises Error.
+        """
         readers = [layer for one in (net, *test_nets) for layer in one.layers if isinstance(layer, RoIData)]
         source, images = self.roidb, self.images
         if not readers:

@@ -42,8 +42,10 @@ def scripts(python: str, windows: bool) -> dict[str, str]:
 
 
 def install(folder: Path, remove: bool = False) -> list[Path]:
-    """Write the scripts into folder (or remove them); the files written or removed. Raises Error, and changes nothing, if
-    one of the files is another program."""
+    """Write the scripts into folder (or remove them); the files written or removed.
+
+    Raises Error, and changes nothing, if one of the files is another program.
+    """
     made = {folder / name: text for name, text in scripts(sys.executable, os.name == "nt").items()}
     there = [path for path in made if os.path.lexists(path)]
     for path in there:

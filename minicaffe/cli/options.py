@@ -148,8 +148,10 @@ LISTED_FLAGS = ("weights", "stage")
 
 
 def translate(arguments: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return arguments with the tool's spellings replaced; known: the commands of this command line. Raises click.UsageError
-    for a flag with two different values."""
+    """Return arguments with the tool's spellings replaced; known: the commands of this command line.
+
+    Raises click.UsageError for a flag with two different values.
+    """
     place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), len(arguments))  # the command's name
     if place == len(arguments):
         return list(arguments)

@@ -88,7 +88,8 @@ class PictureOptions(SourceOptions, OrderOptions, NetOptions, DeviceOptions):
     def put(self, net: Net, picture: Picture) -> Pixels:
         """Put an image into the net's first input for one, as a batch of 1. Return its pixels (H, W, 3), blue, green, red.
 
-        Raises Error for a net without such an input, and an image that cannot be read."""
+        Raises Error for a net without such an input, and an image that cannot be read.
+        """
         name, pixels = image_input(net, self.net), picture.pixels()
         self.put_pixels(net, name, pixels)
         return pixels

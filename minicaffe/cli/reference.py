@@ -33,6 +33,7 @@ class DocsOptions:
 @with_options(DocsOptions)
 def docs_command(options: DocsOptions) -> None:
     """Open the documentation, without a network: the site that `mkdocs build` wrote in the clone that this minicaffe runs from.
+
     PAGE is a command, a layer type or a page's name.
 
     Example:  minicaffe docs

@@ -224,8 +224,9 @@ class RetargetOptions:
 
 @with_options(RetargetOptions)
 def retarget_command(options: RetargetOptions) -> None:
-    """Change the number of classes of the detector's prototxt NET (Faster R-CNN, Fast R-CNN, R-FCN, SSD) to N. Comments and
-    layout are kept.
+    """Change the number of classes of the detector's prototxt NET (Faster R-CNN, Fast R-CNN, R-FCN, SSD) to N.
+
+    Comments and layout are kept.
 
     Layers whose weights change shape get a new name (cls_score_N), so that old weights load into all the others.
     Use the same N for the train and the test prototxt.

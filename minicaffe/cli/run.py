@@ -216,7 +216,7 @@ def time_command(options: TimeOptions) -> None:
 
 
 def measure(net: Net, iterations: int) -> tuple[Times, float]:
-    """Each layer's milliseconds over all iterations after an uncounted pass, and the total seconds."""
+    """Return each layer's milliseconds over all iterations after an uncounted pass, and the total seconds."""
     tool.info("Performing Forward")
     net.forward()
     tool.info("Initial loss: %g", sum(loss_parts(net).values()))

@@ -116,8 +116,10 @@ def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) 
 
 
 def _maps(net: Net, blob: str, options: Options) -> Array:
-    """Return the blob's maps (K, h, w), rows first, for the image in the net's input. Raises Error for a blob without such
-    scores."""
+    """Return the blob's maps (K, h, w), rows first, for the image in the net's input.
+
+    Raises Error for a blob without such scores.
+    """
     scores = np.asarray(net.forward(blobs=[blob])[blob])
     if scores.ndim != 4 or len(scores) != 1 or not scores.size:
         raise Error(f"{blob} of shape {scores.shape} does not hold a score of each class for each pixel: (1, K, H, W)")

@@ -45,7 +45,8 @@ def with_inputs(
     without what only its other tops, the labels, lead to, and without layers that have no tops, such as writers; any other net
     as it is. state: of the net, for include and exclude rules. replaced: the layers that become inputs; by default all data
     layers of a net without inputs. shapes: of other tops that are inputs too, no labels. say: gets a sentence on what was done.
-    Raises what shape_of raises."""
+    Raises what shape_of raises.
+    """
     layers = filter_layers(list(zip(file.param.layer, file.sources, strict=True)), state)
     data = [param for param, _ in layers if replaced(param)] if replaced else _data_layers(layers)
     if not data:
@@ -136,7 +137,8 @@ def is_data(param: LayerParameter) -> bool:
 
 def lacks_data(param: LayerParameter) -> bool:
     """Return True for a data layer whose database or list is not there, and for one whose batches a caller's code would hand
-    over."""
+    over.
+    """
     if not is_data(param):
         return False
     return issubclass(class_of(param), MemoryData) or bool(absent_source(param))
@@ -152,7 +154,8 @@ def image_shape(
 ) -> tuple[int, ...]:
     """Return the shape of a data layer's images (batch, C, H, W), or clips (batch, C, L, H, W): the given one of its top, or
     what the layer says. C is 3, or as many as the means, or 1 for a layer that makes images grey. batch: None for the layer's
-    own. hint: what gives the shape of the top {}. Raises Error where the layer does not say it."""
+    own. hint: what gives the shape of the top {}. Raises Error where the layer does not say it.
+    """
     if param.top[0] in given:
         return given[param.top[0]]
     batch = batch or max((getattr(block, "batch_size", 0) for block in _blocks(param)), default=0) or 1
@@ -189,8 +192,10 @@ def _blocks(param: LayerParameter) -> list[Message]:
 
 
 def image_means(param: LayerParameter) -> tuple[float, float, float]:
-    """Return what a data layer subtracts from blue, green and red; zeros where it says nothing. Raises Error for a mean file,
-    which the prototxt only names, and for other numbers of means."""
+    """Return what a data layer subtracts from blue, green and red; zeros where it says nothing.
+
+    Raises Error for a mean file, which the prototxt only names, and for other numbers of means.
+    """
     transform = param.transform_param
     if transform.mean_file:
         file = transform.mean_file

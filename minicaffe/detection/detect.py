@@ -126,8 +126,10 @@ def score_boxes(
 def run_net(
     net: Net, image: NDArray[np.uint8], settings: DetectionSettings, proposals: ArrayLike | None, also: Sequence[str] = ()
 ) -> tuple[Floats, Ints | None]:
-    """Run a detector on one image. Return the scale of the image, (1,), or of x, y, x and y, (4,); and the roi of each proposal
-    (R,) where one stands for several.
+    """Run a detector on one image.
+
+    Return the scale of the image, (1,), or of x, y, x and y, (4,); and the roi of each proposal (R,) where one stands for
+    several.
 
     also: further blobs to keep. Raises Error for proposals that are missing or that the net does not take, and where there are
     none because the scores that they are made of are NaN or infinite.
@@ -153,7 +155,8 @@ def run_net(
 
 def read_boxes(net: Net, scale: ArrayLike, size: Sequence[int], settings: DetectionSettings) -> tuple[Floats, Floats]:
     """Return scores (R, C) and boxes (R, C, 4) of the net's last pass, on an image of size (height, width) scaled by scale, one
-    number, or those of x, y, x and y. Raises Error for scores that are NaN or infinite."""
+    number, or those of x, y, x and y. Raises Error for scores that are NaN or infinite.
+    """
     boxes = (rows(net.blobs["rois"])[:, 1:5] / np.asarray(scale, np.float32)).astype(np.float32, copy=False)
     scores = rows(net.blobs["cls_prob"]).copy()  # the next run overwrites the blob
     check_scores(scores, "cls_prob")

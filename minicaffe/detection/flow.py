@@ -25,7 +25,8 @@ FINAL = "predict_flow_final"
 def fill_template(text: str, height: int, width: int) -> str:
     """Return the prototxt of a deploy.prototxt.template for images of a size, as FlowNet 2's run-flownet.py fills it in:
     $TARGET_WIDTH$ is the image's, $ADAPTED_WIDTH$ the next multiple of 64, $SCALE_WIDTH$ the first by the second; and so for
-    HEIGHT. PWC-Net's variables have no second $."""
+    HEIGHT. PWC-Net's variables have no second $.
+    """
     values: dict[str, object] = {}
     for side, size in (("WIDTH", width), ("HEIGHT", height)):
         adapted = -(-size // DIVISOR) * DIVISOR
@@ -34,8 +35,10 @@ def fill_template(text: str, height: int, width: int) -> str:
 
 
 def listed_image(param: caffe_pb2.LayerParameter, place: str, height: int, width: int) -> tuple[int, ...]:
-    """Return the shape of an ImageData's images, which a net such as PWC-Net's reads from lists, of this size. Raises Error
-    where the data would be changed on the way, and for another data layer."""
+    """Return the shape of an ImageData's images, which a net such as PWC-Net's reads from lists, of this size.
+
+    Raises Error where the data would be changed on the way, and for another data layer.
+    """
     data = param.image_data_param
     if class_of(param) is not ImageData or param.HasField("transform_param") or data.new_height or not data.is_color:
         raise Error(f'{place}: the images of "{param.name}" would be changed: put an Input in its place')
@@ -62,7 +65,8 @@ def flow_blob(net: Net, wanted: str | None, file: str) -> str:
 
 def flow_in_image(flow: Array, size: tuple[int, int], height: int, width: int) -> Array:
     """Return flow (2, h, w), in pixels of a net's input of this size, as (2, height, width) in pixels of the image: resized,
-    bilinear, and made longer by as much. Raises Error for NaN and infinite flows."""
+    bilinear, and made longer by as much. Raises Error for NaN and infinite flows.
+    """
     check_scores(flow)
     both = resize_bilinear(np.ascontiguousarray(flow.transpose(1, 2, 0), np.float32), height, width)
     scaled: Array = (both * np.array([width / size[1], height / size[0]], np.float32)).transpose(2, 0, 1)
@@ -70,8 +74,10 @@ def flow_in_image(flow: Array, size: tuple[int, int], height: int, width: int) -
 
 
 def end_point_error(flow: Array, truth: Array) -> float:
-    """Return the mean distance of the ends of two flows (2, H, W), over the pixels whose truth is known. Raises Error for two
-    sizes, and for a truth that is nowhere known."""
+    """Return the mean distance of the ends of two flows (2, H, W), over the pixels whose truth is known.
+
+    Raises Error for two sizes, and for a truth that is nowhere known.
+    """
     if flow.shape != truth.shape:
         (high, wide), (height, width) = flow.shape[1:], truth.shape[1:]
         raise Error(f"the flow is {wide} x {high} pixels, but the true one {width} x {height}")

@@ -90,8 +90,11 @@ def _read_up_to(net: Net, until: str) -> set[str]:
 
 
 def start_backward(net: Net, end: str | None = None) -> None:
-    """Prepare backward from layer end (default: the last): from the losses. A net without one starts from ones at that
-    layer's tops (default: the outputs), and computes every gradient, in the inputs too."""
+    """Prepare backward from layer end (default: the last): from the losses.
+
+    A net without one starts from ones at that layer's tops (default: the outputs), and computes every gradient, in the inputs
+    too.
+    """
     if not any(net.blob_loss_weights.values()):
         net.force_backward()  # without a loss, Caffe's rule computes no gradient
     net.clear_param_diffs()
@@ -135,7 +138,8 @@ def _put_image(net: Net, name: str, file: str, settings: DetectionSettings, orde
 
 def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: DetectionSettings, order: Order = PLAIN) -> set[str]:
     """Put an image (H, W, 3), blue, green, red, into an input of shape (N, 3, H, W) or (N, 1, H, W), and im_info if there is
-    one; the names of the inputs that are filled."""
+    one; the names of the inputs that are filled.
+    """
     shape = net.blobs[name].shape
     if 0 in shape:
         raise Error(f'input "{name}" of shape {shape} holds no pixels: an image cannot be put into it')
@@ -233,7 +237,8 @@ def input_width(net: Net, width: int) -> float:
 
 def image_scale(net: Net, width: int) -> NDArray[np.float32]:
     """Return the scale of the net's input for an image of that width: one for both axes (1,), or with SCALE_MULTIPLE_OF, where
-    im_info has six numbers, those of x, y, x and y (4,)."""
+    im_info has six numbers, those of x, y, x and y (4,).
+    """
     if "im_info" in net.inputs and net.blobs["im_info"].count == 6:
         return net.blobs["im_info"].read_data().reshape(-1)[2:].astype(np.float32)
     return np.array([input_width(net, width) / width], np.float32)

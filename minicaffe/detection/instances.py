@@ -54,8 +54,11 @@ def has_instances(net: Net) -> bool:
 
 
 def find_instances(net: Net, height: int, width: int, *, threshold: float = 0.5) -> Instances:
-    """Run the net on the image in its inputs, which has this size in pixels without the input's scale. threshold: the score
-    that an instance must exceed. Raises Error for a net without MNC's blobs, and for numbers that are NaN or infinite."""
+    """Run the net on the image in its inputs, which has this size in pixels without the input's scale.
+
+    threshold: the score that an instance must exceed. Raises Error for a net without MNC's blobs, and for numbers that are NaN
+    or infinite.
+    """
     for name in (name for names in STAGES for name in names):
         if name not in net.blobs:
             raise Error(f'{net.file}: a net of MNC has a blob "{name}"; this net has none')
@@ -103,7 +106,8 @@ def vote(
     threshold: float = 0.5,
 ) -> Instances:
     """Return the instances of boxes (R, 4) within an image of this size, their masks (R, h, w), 0 to 1, and scores (R, K), the
-    background first. settings: TEST.MASK_MERGE_NMS_THRESH, TEST.MASK_MERGE_IOU_THRESH and BINARIZE_THRESH."""
+    background first. settings: TEST.MASK_MERGE_NMS_THRESH, TEST.MASK_MERGE_IOU_THRESH and BINARIZE_THRESH.
+    """
     settings = settings or DetectionSettings()
     in_mask = np.float32(settings.binarize_thresh)
     each = np.repeat(boxes[:, None], scores.shape[1], axis=1)
@@ -121,8 +125,10 @@ def vote(
 
 
 def painted(found: Instances, height: int, width: int) -> NDArray[np.uint8]:
-    """Return the instance of each pixel of an image of this size (height, width): 1 for the first, 0 for none. Where masks
-    overlap the later class covers the earlier one, and in a class the lower score the higher, as in vis_seg.py."""
+    """Return the instance of each pixel of an image of this size (height, width): 1 for the first, 0 for none.
+
+    Where masks overlap the later class covers the earlier one, and in a class the lower score the higher, as in vis_seg.py.
+    """
     picture = np.zeros((height, width), np.uint8)
     for i in np.argsort(found.detections.classes, kind="stable"):
         left, top, right, bottom = found.detections.boxes[i].astype(int)
@@ -162,7 +168,8 @@ def _around(pixels: Bools) -> tuple[int, int, int, int]:
 
 def _at_masks_size(heat: Floats, box: tuple[int, int, int, int], size: tuple[int, ...]) -> Floats:
     """Return what heat (H, W) holds in the box, at its size, by way of the masks' size (h, w): the kernel returns masks of
-    that."""
+    that.
+    """
     sides = box[3] - box[1] + 1, box[2] - box[0] + 1
     y, x = (
         np.float32(first) + np.arange(n, dtype=np.float32) * (np.float32(side) / np.float32(n))
@@ -173,8 +180,10 @@ def _at_masks_size(heat: Floats, box: tuple[int, int, int, int], size: tuple[int
 
 
 def sampled(values: Floats, y: Floats, x: Floats) -> Floats:
-    """Return values (H, W) at rows y (h,) and columns x (w,) (h, w): bilinear. In the last row and in the last column it is the
-    value of the pixel at floor(y), floor(x), as in mv_kernel.cu."""
+    """Return values (H, W) at rows y (h,) and columns x (w,) (h, w): bilinear.
+
+    In the last row and in the last column it is the value of the pixel at floor(y), floor(x), as in mv_kernel.cu.
+    """
     height, width = values.shape
     top, left = np.floor(y).astype(np.intp), np.floor(x).astype(np.intp)
     between = (top < height - 1)[:, None] & (left < width - 1)

@@ -59,7 +59,8 @@ class Mscnn(RowsFamily):
 
 def proposal_rows(arrays: Sequence[Array], size: tuple[int, int], settings: DetectionSettings) -> Array:
     """Return the rows that suppression leaves of proposals (R, 6, 1, 1), scores (R, C) and deltas (R, 4 C), in an input of
-    size."""
+    size.
+    """
     rois, scores, deltas = (array.reshape(len(array), -1) for array in arrays)
     kept = (rois[:, 5] >= LEAST_SCORE) & (rois[:, 3:5] != rois[:, 1:3]).all(axis=1)
     boxes = moved(rois[kept, 1:5], deltas[kept].reshape(kept.sum(), -1, 4), size, settings)

@@ -30,7 +30,8 @@ class Skeleton:
 
     parts: their names. limbs: the two parts of each, in the order in which people are assembled. fields: the field of each
     limb. ears: limbs at the end of it that no person begins with, from shoulder to ear. feet: parts that do not count towards
-    a person's fewest. threshold: of a part's score. field_threshold: of a field along a limb."""
+    a person's fewest. threshold: of a part's score. field_threshold: of a field along a limb.
+    """
 
     name: str
     parts: tuple[str, ...]
@@ -111,8 +112,11 @@ FEWEST_PARTS, LEAST_SCORE = 3, 0.4
 
 @dataclass
 class Person:
-    """peaks: the number of the peak of each of its parts. total: the sum of the scores of its parts and limbs. counted: parts,
-    without feet and without ears that a shoulder gave. parts: x, y and score of each."""
+    """peaks: the number of the peak of each of its parts.
+
+    total: the sum of the scores of its parts and limbs. counted: parts, without feet and without ears that a shoulder gave.
+    parts: x, y and score of each.
+    """
 
     peaks: dict[int, int]
     total: float
@@ -123,7 +127,8 @@ class Person:
 def map_blobs(net: Net, wanted: Sequence[str], file: str) -> tuple[list[str], Skeleton]:
     """Return the outputs with the maps, heat maps before fields, and their skeleton: one output with all of them, or two; or
     wanted.
-    Raises Error for none and for several."""
+    Raises Error for none and for several.
+    """
     counts = {name: net.blobs[name].shape[1] if len(net.blobs[name].shape) == 4 else 0 for name in wanted or net.outputs}
     if wanted:
         tries = [list(wanted)]
@@ -146,7 +151,8 @@ def map_blobs(net: Net, wanted: Sequence[str], file: str) -> tuple[list[str], Sk
 def find_people(maps: Array, skeleton: Skeleton, height: int, width: int, threshold: float | None = None) -> list[Person]:
     """Return the people in maps (P + 1 + 2 L, h, w), which are resized to height x width, bicubic: the parts' places are in
     those pixels, whose centres are whole numbers. threshold: a part's score is above it (default: the skeleton's). Raises Error
-    for another number of maps, and for NaN and infinite ones."""
+    for another number of maps, and for NaN and infinite ones.
+    """
     if maps.ndim != 3 or len(maps) != skeleton.maps or not maps.size:
         raise Error(f"maps of shape {maps.shape} are not those of {skeleton.name}: ({skeleton.maps}, h, w)")
     check_scores(maps)
@@ -170,7 +176,8 @@ def find_people(maps: Array, skeleton: Skeleton, height: int, width: int, thresh
 
 def find_peaks(heat: Array, threshold: float) -> Array:
     """Return the peaks (n, 3), x, y and score, of a heat map (H, W): pixels above threshold and not lower than the eight
-    around; of equal neighbours the first one. The highest MOST_PEAKS, in the order of the rows."""
+    around; of equal neighbours the first one. The highest MOST_PEAKS, in the order of the rows.
+    """
     height, width = heat.shape
     padded = np.pad(heat, 1, constant_values=-np.inf)
     found = heat > threshold
@@ -198,7 +205,8 @@ def _centre(heat: Array, y: int, x: int) -> tuple[float, float, float]:
 def limb_scores(a: Array, b: Array, both: Array, threshold: float) -> Array:
     """Return the score (n, m) of a limb between peaks a (n, 3) and b (m, 3): the mean of its field's part in the limb's
     direction over those points along it where that is above threshold; 0 if too few of them are. both: the field (H, W, 2), x
-    and y."""
+    and y.
+    """
     way = b[None, :, :2] - a[:, None, :2]
     length = np.linalg.norm(way, axis=2)
     count = np.clip(np.rint(np.sqrt(5 * np.abs(way).max(axis=2))), FEWEST_POINTS, MOST_POINTS)

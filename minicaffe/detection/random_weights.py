@@ -23,7 +23,8 @@ DELTAS = 0.1
 
 def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
     """Give the all-zero weights of these layers (they have no filler) Gaussian values, and their BatchNorms and BNs a variance
-    of 1. Returns a note, or ""."""
+    of 1. Returns a note, or "".
+    """
     random = np.random.default_rng(seed)
     done, normal = [], []
     for name, layer in _layers(net, names):
@@ -51,7 +52,8 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
 def draw_weights(net: Net, names: Iterable[str], seed: int, another: Callable[[], Net]) -> str:
     """As make_up_weights; then one forward pass on generated inputs scales those that multiply the bottom, layer by layer, so
     that their tops have a standard deviation of 1 on photos, 0.1 where they are box deltas: values stay finite and differ in
-    nets of any depth. Weights that a filler made stay. another: makes the net again, for that pass. Returns a note."""
+    nets of any depth. Weights that a filler made stay. another: makes the net again, for that pass. Returns a note.
+    """
     layers = _layers(net, names)
     names = [name for name, _ in layers]
     zero = [name for name, layer in layers if layer.linear and not layer.blobs[0].data.any()]

@@ -83,7 +83,8 @@ def _proposals(net: Net) -> list[str] | None:
 def text_lines(boxes: Floats, scores: Floats, size: tuple[int, int], threshold: float = 0.7) -> Floats:
     """Return the lines (L, 5), x1, y1, x2, y2 and score, best first, of proposals (N, 4) with scores (N,).
 
-    size: the image's height and width."""
+    size: the image's height and width.
+    """
     taken = np.flatnonzero(scores > LEAST_SCORE)
     taken = taken[nms(np.column_stack([boxes[taken], scores[taken]]), OVERLAP)]
     boxes, scores = boxes[taken], scores[taken]
@@ -156,7 +157,8 @@ def read_text(scores: Array, alphabet: Sequence[str], blank: int = 0) -> str:
     """Return the text of scores (T, C) through time.
 
     alphabet: the characters of the classes other than blank, in their order. Raises Error for another number of characters, a
-    blank that is no class, and NaN or infinite scores."""
+    blank that is no class, and NaN or infinite scores.
+    """
     classes = scores.shape[1]
     if not 0 <= blank < classes:
         raise Error(f"the blank, {blank}, is none of the net's {classes} classes")
@@ -172,7 +174,8 @@ def read_text(scores: Array, alphabet: Sequence[str], blank: int = 0) -> str:
 def decoded_text(labels: Array, alphabet: Sequence[str], blank: int | None) -> str:
     """Return the text of a CTCGreedyDecoder's labels, which end before the first -1.
 
-    blank: as its layer has it; None: the last class. Raises Error for labels beyond the alphabet."""
+    blank: as its layer has it; None: the last class. Raises Error for labels beyond the alphabet.
+    """
     found = [int(k) for k in until_negative(labels.reshape(-1))]
     places = [k - (blank is not None and k > blank) for k in found]
     if places and max(places) >= len(alphabet):

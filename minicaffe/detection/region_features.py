@@ -31,7 +31,8 @@ ATTRIBUTES = "attr_prob"
 class Choice:
     """The choice of regions: all with a score of at least threshold in a class in whose NMS they are kept; at least `least`
     and at most `most`, then by that score. blob: where their features are, one item a roi. attributes: the names of the
-    attributes, without that of none."""
+    attributes, without that of none.
+    """
 
     blob: str = "pool5_flat"
     threshold: float = 0.2
@@ -114,7 +115,8 @@ def check_features(net: Net, choice: Choice) -> None:
 
 def choose(boxes: Floats, scores: Floats, nms_threshold: float, choice: Choice) -> Ints:
     """Return the rois taken, of boxes (R, 4) and scores (R, C) of the classes without the background: in the rois' order if the
-    threshold decides, else the best first."""
+    threshold decides, else the best first.
+    """
     best = best_kept(boxes, scores, nms_threshold)
     taken = np.flatnonzero(best >= choice.threshold)
     if choice.least <= len(taken) <= choice.most:
@@ -149,7 +151,8 @@ def _items(net: Net, name: str, count: int) -> NDArray[Any]:
 
 def _with_none(net: Net, scores: Floats) -> Floats:
     """Return the scores (n, A) of no attribute and of each, of those that the net gives; independent ones have no score of
-    none."""
+    none.
+    """
     return np.pad(scores, ((0, 0), (1, 0))) if _independent(net) else scores
 
 

@@ -61,7 +61,8 @@ def _coco(found: Sequence[Found], names: Sequence[str] | None) -> Iterator[dict[
 
 def _image_ids(images: Iterable[str]) -> dict[str, object]:
     """COCO's image_id of each image: the number that ends its name, as in COCO's files, if all images have one and no two the
-    same; else the name without its suffix, if no two are the same; else the path as given."""
+    same; else the name without its suffix, if no two are the same; else the path as given.
+    """
     stems = {image: Path(image).stem for image in images}
     endings = {image: stem.rpartition("_")[2] for image, stem in stems.items()}
     if all(ending.isascii() and ending.isdecimal() for ending in endings.values()):

@@ -24,7 +24,8 @@ MOST_CLASSES = 256
 
 def score_blob(net: Net, wanted: str | None, file: str) -> str:
     """Return the output with class scores (1, K, H, W), or an ArgMax's classes (1, 1, H, W); where there is none, that with a
-    Sigmoid's probabilities (1, 1, H, W); wanted, if given. Raises Error for none and for several."""
+    Sigmoid's probabilities (1, 1, H, W); wanted, if given. Raises Error for none and for several.
+    """
     if wanted:
         return wanted
     shapes = {name: net.blobs[name].shape for name in net.outputs}
@@ -50,16 +51,20 @@ def _one_channel_of(net: Net, blob: str, kind: type[Layer]) -> bool:
 
 
 def probability_of_pixels(probabilities: Array, height: int, width: int) -> Array:
-    """Return the probability of each pixel of a photo (height, width): probabilities (h, w), resized, bilinear. Raises Error
-    for NaN."""
+    """Return the probability of each pixel of a photo (height, width): probabilities (h, w), resized, bilinear.
+
+    Raises Error for NaN.
+    """
     check_scores(probabilities)
     resized: Array = resize_bilinear(probabilities[..., None].astype(np.float32), height, width)[..., 0]
     return resized
 
 
 def class_of_pixels(scores: Array, height: int, width: int) -> Array:
-    """Return the best class of each pixel of a photo (height, width) uint8: scores (K, h, w) are resized, bilinear. Raises
-    Error for NaN and infinite scores, and more classes than bytes can number."""
+    """Return the best class of each pixel of a photo (height, width) uint8: scores (K, h, w) are resized, bilinear.
+
+    Raises Error for NaN and infinite scores, and more classes than bytes can number.
+    """
     if len(scores) > MOST_CLASSES:
         raise Error(f"{len(scores)} classes: a mask holds at most {MOST_CLASSES}")
     check_scores(scores)
@@ -70,8 +75,10 @@ def class_of_pixels(scores: Array, height: int, width: int) -> Array:
 
 
 def resized_classes(classes: Array, height: int, width: int) -> Array:
-    """Return the class of each pixel of a photo (height, width) uint8: the nearest of classes (h, w). Raises Error for
-    values that are no classes."""
+    """Return the class of each pixel of a photo (height, width) uint8: the nearest of classes (h, w).
+
+    Raises Error for values that are no classes.
+    """
     if not (np.isfinite(classes).all() and ((classes >= 0) & (classes < MOST_CLASSES)).all()):
         raise Error(f"the net gives classes that are not in 0 to {MOST_CLASSES - 1}")
     rows = (np.arange(height) + 0.5) * len(classes) // height

@@ -69,7 +69,8 @@ class Ssh(Family):
 def ssh_modules(net: Net) -> list[list[str]]:
     """Return the boxes and the scores of each module of an SSH, in the order of the strides, the smallest first.
 
-    Return [] for a net that has other inputs than data and im_info, or other outputs than its modules' tops, joined or not."""
+    Return [] for a net that has other inputs than data and im_info, or other outputs than its modules' tops, joined or not.
+    """
     modules = [layer for layer in net.layers if isinstance(layer, SSHProposal)]
     tops = [net.top_names[layer.name] for layer in sorted(modules, key=lambda layer: layer.stride)]
     ends = {name for names in tops for name in names}

@@ -90,7 +90,8 @@ def map_rows(arrays: Sequence[Array]) -> Array:
 
 def cell_rows(arrays: Sequence[Array]) -> Array:
     """Return the rows that suppression leaves of (1, 1470): of each cell its classes, then of each its confidences, then its
-    boxes."""
+    boxes.
+    """
     x, cells = arrays[0].reshape(-1), SIDE * SIDE
     classes, confidences, boxes = np.split(x, [cells * CLASSES, cells * (CLASSES + BOXES)])
     scores = confidences.reshape(cells, BOXES, 1) * classes.reshape(cells, 1, CLASSES)

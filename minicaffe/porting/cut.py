@@ -108,8 +108,10 @@ class Part:
         return net
 
     def for_target(self, target: str) -> Part:
-        """Return the part in the subset of a target (cut_targets.py): without the Dropouts that it does not list. Raises Error
-        with all other layers that it does not list, and all fields and sizes beyond its limits."""
+        """Return the part in the subset of a target (cut_targets.py): without the Dropouts that it does not list.
+
+        Raises Error with all other layers that it does not list, and all fields and sizes beyond its limits.
+        """
         wrong = [unlisted(zip(self.param.layer, self.lines, strict=True), target)]
         listed = [layer.type.lower() in TARGETS[target] or not does_nothing(layer) for layer in self.param.layer]
         kept = [i for i, is_listed in enumerate(listed) if is_listed]
@@ -246,7 +248,8 @@ def has_head(net: Net) -> bool:
 
 def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
     """Split a detector in two parts: up to the first layers that chips lack (and, with a target, those that it lacks), and
-    these with all that depends on them, which reads the first's outputs. Raises Error where one of the two would be empty."""
+    these with all that depends on them, which reads the first's outputs. Raises Error where one of the two would be empty.
+    """
     graph = NetGraph(net)
     heads = [i for i, layer in graph.layers.items() if is_head(layer) or (target and lacks(target, layer))]
     heads = [i for i in heads if not graph.is_input(i)]

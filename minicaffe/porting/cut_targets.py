@@ -80,7 +80,8 @@ TARGETS = {target: frozenset(kind.lower() for kind in kinds.split()) for target,
 
 def is_head(layer: LayerParameter) -> bool:
     """Return True if a layer belongs to a detector's head: it makes or pools rois, finds how many boxes there are, makes
-    priors, or is Python."""
+    priors, or is Python.
+    """
     kind = class_of(layer)
     finds = issubclass(kind, DynamicTops) and (kind.dynamic_rois or kind.dynamic_axis is not None)
     return finds or issubclass(kind, RoiLayer | PriorBox) or layer.type == "Python"
@@ -100,7 +101,8 @@ def does_nothing(layer: LayerParameter) -> bool:
 
 def unlisted(layers: Iterable[tuple[LayerParameter, str]], target: str) -> str:
     """Return a message on all of these layers that the target's document does not list, with their places and what helps; ""
-    for none. Raises Error for an unknown target."""
+    for none. Raises Error for an unknown target.
+    """
     beyond = [(layer, line) for layer, line in layers if lacks(target, layer)]
     if not beyond:
         return ""
@@ -295,8 +297,10 @@ LIMITS: dict[str, dict[type[Layer], Limit]] = {
 
 
 def beyond_limits(net: Net, target: str) -> Iterator[tuple[Layer, str, str]]:
-    """Yield the layers with something beyond a limit of the target, the field or blob, and what is wrong. Types that the target
-    lacks are left out."""
+    """Yield the layers with something beyond a limit of the target, the field or blob, and what is wrong.
+
+    Types that the target lacks are left out.
+    """
     limits = LIMITS.get(target, {})
     for node in net.nodes:
         if lacks(target, node.layer.param):

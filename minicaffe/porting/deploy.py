@@ -54,9 +54,11 @@ class Deployed:
 
 
 def deploy(file: NetFile, state: caffe_pb2.NetState, shapes: Shapes = MappingProxyType({})) -> Deployed:
-    """Return the net of a prototxt for use: state is its state in TEST. shapes: of inputs, by top, where data layers do not say
-    them; tops that would count as labels become inputs. Raises Error for a shape that neither says, and for a net without
-    outputs."""
+    """Return the net of a prototxt for use: state is its state in TEST.
+
+    shapes: of inputs, by top, where data layers do not say them; tops that would count as labels become inputs. Raises Error
+    for a shape that neither says, and for a net without outputs.
+    """
     deployed = Deployed(caffe_pb2.NetParameter(name=file.param.name), file.file)
     whole = caffe_pb2.NetParameter()
     whole.CopyFrom(file.param)
@@ -83,8 +85,10 @@ def deploy(file: NetFile, state: caffe_pb2.NetState, shapes: Shapes = MappingPro
 
 
 def _without_label_readers(layers: list[LayerParameter], shapes: Shapes, notes: list[str]) -> list[LayerParameter]:
-    """Leave out layers that compute from labels and something else, as a MarginInnerProduct, and all that follows them. Losses
-    and Accuracy stay: clean replaces them."""
+    """Leave out layers that compute from labels and something else, as a MarginInnerProduct, and all that follows them.
+
+    Losses and Accuracy stay: clean replaces them.
+    """
     labels, gone, removed = set[str](), set[str](), list[str]()
     kept = []
     for layer in layers:
@@ -110,8 +114,10 @@ def _is_end(layer: LayerParameter) -> bool:
 def _inputs(
     needed: list[str], file: NetFile, sources: dict[str, int], shapes: Shapes, deployed: Deployed
 ) -> Iterator[LayerParameter]:
-    """Yield the layers that give the needed blobs: an Input each. Layers of constants stay, a DummyData only next to other
-    inputs. Raises Error."""
+    """Yield the layers that give the needed blobs: an Input each.
+
+    Layers of constants stay, a DummyData only next to other inputs. Raises Error.
+    """
     layers = file.param.layer
     constants = {sources[name] for name in needed if name in sources and _is_constant(layers[sources[name]])}
     if all(sources.get(name) in constants for name in needed):

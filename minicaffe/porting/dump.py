@@ -42,8 +42,11 @@ LOOKED_AT = 64
 
 @dataclass(frozen=True)
 class Dump:
-    """The content of a file. kind: one of the kinds above; arrays: all values by name, `layer.i` for a layer's blob i, in the
-    stored type; layers: of a net, including those without blobs; origin: the forks that may have written a net."""
+    """The content of a file.
+
+    kind: one of the kinds above; arrays: all values by name, `layer.i` for a layer's blob i, in the stored type; layers: of a
+    net, including those without blobs; origin: the forks that may have written a net.
+    """
 
     path: str
     kind: str
@@ -64,7 +67,9 @@ class Dump:
 
     def write(self, path: Path) -> None:
         """Write the arrays as safetensors, as a .caffemodel of names and blobs (of a net), else as an .npz, by path's suffix.
-        Raises Error, and WeightsError for what a format cannot hold."""
+
+        Raises Error, and WeightsError for what a format cannot hold.
+        """
         name = os.fspath(path)
         if name.endswith(".h5"):
             raise WeightsError(f"{name}: this writes .npz, .safetensors and .caffemodel; a Net's save writes HDF5")

@@ -84,9 +84,11 @@ class Rescued:
 def rescue(
     path: str | os.PathLike[str], fork: str = "", shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> Rescued:
-    """Return the net of a .caffemodel of any fork and age, for TEST. fork: its name, for a file whose fields forks read in
-    different ways. shapes: of inputs; the others' are derived from the weights. Raises WeightsError, and Error for an unknown
-    fork and for a shape of a blob that is no input."""
+    """Return the net of a .caffemodel of any fork and age, for TEST.
+
+    fork: its name, for a file whose fields forks read in different ways. shapes: of inputs; the others' are derived from the
+    weights. Raises WeightsError, and Error for an unknown fork and for a shape of a blob that is no input.
+    """
     param, found = read_stored_net(path, fork)
     rescued = Rescued(caffe_pb2.NetParameter(name=param.name), file=os.fspath(path))
     if found.evidence:
@@ -168,7 +170,8 @@ def _without_losses(
     layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState
 ) -> tuple[list[LayerParameter], set[str]]:
     """Return the layers, with probabilities in place of losses unless the net has its own end, and the blobs that are its
-    outputs."""
+    outputs.
+    """
     losses = [layer for layer in layers if is_loss(layer)]
     kept = [x for x in layers if not is_loss(x) and class_of(x) not in ENDS and x.type != OLD_END]
     graph = Graph(layers)
@@ -213,7 +216,8 @@ def _evaluated(layers: list[LayerParameter], losses: list[LayerParameter]) -> se
 def _own_end(loss: LayerParameter, layers: list[LayerParameter], state: caffe_pb2.NetState) -> LayerParameter | None:
     """Return the layer with which the net ends in this state in place of the loss: the last one, after its predictions, that
     makes what would replace the loss, with no weights between them. After a loss that the state leaves out it is the last one
-    that does so, or that the state's rules add, weights or not."""
+    that does so, or that the state's rules add, weights or not.
+    """
     reached, end, is_kept = set(loss.bottom[:1]), None, rules_keep(loss, state)
     made = DetectionOutput if class_of(loss) is MultiBoxLoss else PROBABILITIES.get(class_of(loss))
     for layer in layers:

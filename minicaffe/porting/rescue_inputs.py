@@ -126,7 +126,8 @@ class _Readers:
 
     def channels(self, name: str) -> int | None:
         """Return the channels of a map, from the weights of the first layer with weights that depends on it; None for an
-        InnerProduct."""
+        InnerProduct.
+        """
         if name not in self._weighted:
             return 3
         layer = self._layers[self._weighted[name]]

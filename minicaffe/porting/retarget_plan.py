@@ -28,7 +28,8 @@ from .graph import Graph
 
 def outputs_field(layer: caffe_pb2.LayerParameter) -> str:
     """Return the "block.field" with a layer's number of outputs: num_output, or output_dim of a position-sensitive layer; "" if
-    it has none."""
+    it has none.
+    """
     if issubclass(kind := class_of(layer), PSROILayer):
         return f"{kind.param_block[0]}.output_dim"
     return f"{linear_block(layer)}.num_output" if linear_block(layer) else ""
@@ -65,8 +66,10 @@ class Heads:
 
 
 class PhaseGraph(Graph):
-    """The layers of a prototxt in one phase, by their number in the file, and their classes. ends: the layers whose tops
-    nothing reads, or that have none."""
+    """The layers of a prototxt in one phase, by their number in the file, and their classes.
+
+    ends: the layers whose tops nothing reads, or that have none.
+    """
 
     def __init__(self, param: caffe_pb2.NetParameter, phase: Phase) -> None:
         state = caffe_pb2.NetState(phase=caffe_pb2.Phase.Value(phase.name))

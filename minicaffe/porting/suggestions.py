@@ -17,8 +17,10 @@ MOST = 50
 
 
 def suggest_layers(net: Net, file: WeightsFile) -> list[tuple[str, str]]:
-    """Return pairs (the net's name, the file's) of layers with the same blob shapes and similar names, each used once. If all
-    shapes agree in order, all layers are paired."""
+    """Return pairs (the net's name, the file's) of layers with the same blob shapes and similar names, each used once.
+
+    If all shapes agree in order, all layers are paired.
+    """
     stored = [layer for layer in file.layers if any(layer.blobs)]
     names = [name for name, blobs in net.params.items() if blobs]
     if len(stored) == len(names) and all(_fits(net, name, layer) for name, layer in zip(names, stored)):

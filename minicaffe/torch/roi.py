@@ -112,8 +112,10 @@ def roi_pool(x: Tensor, rois: Rois, output_size: Size, spatial_scale: float = 1.
 def roi_align(
     x: Tensor, rois: Rois, output_size: Size, spatial_scale: float = 1.0, sampling_ratio: int = 0, aligned: bool = False
 ) -> Tensor:
-    """Pool as Mask R-CNN's ROIAlign: means of bilinear samples (R, C, PH, PW). sampling_ratio 0 or -1: as many as a bin has
-    pixels."""
+    """Pool as Mask R-CNN's ROIAlign: means of bilinear samples (R, C, PH, PW).
+
+    sampling_ratio 0 or -1: as many as a bin has pixels.
+    """
     given = grid(output_size, spatial_scale)
     return pooled(RoiAlign(**given, sampling_ratio=int(sampling_ratio), aligned=bool(aligned)), x, rois)
 
@@ -124,8 +126,10 @@ def roi_align_max(x: Tensor, rois: Rois, output_size: Size, spatial_scale: float
 
 
 def ps_roi_pool(x: Tensor, rois: Rois, group_size: int, spatial_scale: float = 1.0) -> Tensor:
-    """Pool as R-FCN's PSROIPooling: x (N, D * G * G, H, W) -> averages (R, D, G, G). torchvision's ps_roi_pool is another
-    function."""
+    """Pool as R-FCN's PSROIPooling: x (N, D * G * G, H, W) -> averages (R, D, G, G).
+
+    torchvision's ps_roi_pool is another function.
+    """
     return pooled(PsRoiPool(group_size=int(group_size), spatial_scale=float(spatial_scale)), x, rois)
 
 

@@ -49,7 +49,8 @@ def lent(tensor: Tensor) -> DeviceArray:
 
 class _Own(threading.local):
     """A thread's streams, by GPU, and the kernels of the operators that it used last, with their scratch memory: streams that
-    threads shared would raise one thread's bad rois in another."""
+    threads shared would raise one thread's bad rois in another.
+    """
 
     def __init__(self) -> None:
         self.streams: dict[int, Stream] = {}
@@ -60,8 +61,10 @@ _own = _Own()
 
 
 def pool_on_gpu(operator: RoiOperator, x: Tensor, rois: Tensor) -> Tensor:
-    """Return y of x (N, C, H, W) and rois (R, 5), of one type, on one GPU. Raises Error for bad rois, DeviceError without
-    PyCUDA."""
+    """Return y of x (N, C, H, W) and rois (R, 5), of one type, on one GPU.
+
+    Raises Error for bad rois, DeviceError without PyCUDA.
+    """
     x, rois = x.detach().contiguous(), rois.contiguous()
     sizes, y = operator.sizes(x.shape, len(rois)), x.new_empty(len(rois), *operator.bins(x.shape[1]))
     if not y.numel():

@@ -170,7 +170,8 @@ class BatchNorm(nn.Module):
 
 class BN(nn.Module):
     """BN of PSPNet, with its running statistics as buffers (the batch's are used where the Module trains and is not frozen), or
-    of SegNet."""
+    of SegNet.
+    """
 
     names: tuple[str, ...] = ()
 

@@ -346,8 +346,10 @@ def draw_net(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> bytes:
-    """Return the picture of a net, as ext: "svg", "png", "pdf", or Graphviz's text as "dot" or "gv". rankdir: TB (down), BT
-    (up), LR (right), RL (left). Raises Error."""
+    """Return the picture of a net, as ext: "svg", "png", "pdf", or Graphviz's text as "dot" or "gv".
+
+    rankdir: TB (down), BT (up), LR (right), RL (left). Raises Error.
+    """
     if rankdir not in DIRECTIONS:
         raise Error(f"rankdir must be one of {', '.join(DIRECTIONS)}, got {rankdir!r}")
     texts = {"svg": svg, "dot": dot, "gv": dot}

@@ -102,8 +102,11 @@ class Filters:
 
 @dataclass(frozen=True)
 class Frame:
-    """A moment of a training. iteration: updates done; lr: the learning rate of the next one. iterations: those since the frame
-    before; losses: of each of them the loss and every output of one number, None if not finite. photos: as in the head."""
+    """A moment of a training.
+
+    iteration: updates done; lr: the learning rate of the next one. iterations: those since the frame before; losses: of each of
+    them the loss and every output of one number, None if not finite. photos: as in the head.
+    """
 
     iteration: int
     lr: float
@@ -156,8 +159,10 @@ class Photos:
 
 
 class Batch:
-    """A classifier on its first batch: the best classes of the first items. Raises Error unless net has data layers, and a
-    SoftmaxWithLoss or Accuracy layer of one score per class."""
+    """A classifier on its first batch: the best classes of the first items.
+
+    Raises Error unless net has data layers, and a SoftmaxWithLoss or Accuracy layer of one score per class.
+    """
 
     def __init__(self, net: Net, classes: Sequence[str] | None = None) -> None:
         readers = [node for node in net.nodes if isinstance(node.layer, SoftmaxWithLoss | Accuracy)]

@@ -225,7 +225,8 @@ def _first_reader(net: Net, blob: Blob) -> int:
 
 def _first_other(old: Net, new: Net) -> int:
     """Return the first layer of the new net that differs from the old one's; 0 if that is before an input, which has to be
-    filled."""
+    filled.
+    """
     same = sum(1 for _ in takewhile(lambda pair: pair[0].layer.param == pair[1].layer.param, zip(old.nodes, new.nodes)))
     return same if all(node.bottoms for node in new.nodes[same:]) else 0
 
@@ -242,7 +243,8 @@ def _take_over(old: Net, new: Net, first: int) -> int:
 
 def _clean(net: Net, first: int) -> int:
     """Return the first layer from which on the net can run again: `first`, or the one before it whose blob a later layer
-    changed in place."""
+    changed in place.
+    """
     changed = {id(top.data_memory) for node in net.nodes[first:] for top in _in_place(node.bottoms, node.tops)}
     made = (i for i, node in enumerate(net.nodes[:first]) if any(id(top.data_memory) in changed for top in node.tops))
     start = next(made, first)

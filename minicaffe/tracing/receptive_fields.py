@@ -22,7 +22,8 @@ from minicaffe.reads import Axis
 
 def reads_of(node: Node, bottom: int, top: int) -> tuple[Axis, Axis] | None:
     """Return the rows and the columns that a cell of a layer's top reads of a bottom; None if it may read any, or if one of
-    these blobs has no maps."""
+    these blobs has no maps.
+    """
     if len(node.bottoms[bottom].shape) != 4 or len(node.tops[top].shape) != 4:
         return None
     axes = node.layer.reads(node.bottoms, node.tops, bottom, top)
@@ -31,8 +32,10 @@ def reads_of(node: Node, bottom: int, top: int) -> tuple[Axis, Axis] | None:
 
 @dataclass(frozen=True)
 class Field:
-    """Rows and columns of an input blob, from the first to the last that counts. statistics: the layers on the way that take
-    statistics of whole maps, and so let the cell depend on every pixel."""
+    """Rows and columns of an input blob, from the first to the last that counts.
+
+    statistics: the layers on the way that take statistics of whole maps, and so let the cell depend on every pixel.
+    """
 
     rows: range
     columns: range

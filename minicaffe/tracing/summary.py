@@ -37,9 +37,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MemoryNeeds:
-    """Bytes. kept: by layers between forwards (Winograd's factors, panels of weights), and from forward to backward. blobs: the
-    data of all. diffs: of weights and blobs, in TRAIN. working: the largest of a layer, besides its blobs. peak: the sum.
-    peak_of_outputs: with keep="outputs"; None in TRAIN."""
+    """Bytes.
+
+    kept: by layers between forwards (Winograd's factors, panels of weights), and from forward to backward. blobs: the data of
+    all. diffs: of weights and blobs, in TRAIN. working: the largest of a layer, besides its blobs. peak: the sum.
+    peak_of_outputs: with keep="outputs"; None in TRAIN.
+    """
 
     weights: int
     kept: int
@@ -121,8 +124,11 @@ def _most_alive(net: Net, working: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """One layer. shapes: of its tops. parameters: elements of its learnable blobs. multiply_adds: with weights, in one forward
-    pass; None if the layer's class does not define them. bytes: of the data of tops that share no memory with a bottom."""
+    """One layer.
+
+    shapes: of its tops. parameters: elements of its learnable blobs. multiply_adds: with weights, in one forward pass; None if
+    the layer's class does not define them. bytes: of the data of tops that share no memory with a bottom.
+    """
 
     name: str
     type: str
@@ -136,8 +142,11 @@ class LayerSummary:
 
 @dataclass(frozen=True)
 class NetSummary:
-    """All layers of a net, in order, with totals; shared weights count once. memory: the peak of a run. forks: a sentence for
-    each kind of the types that forks disagree on. loops: a sentence on the layers that can run compiled, or ""."""
+    """All layers of a net, in order, with totals; shared weights count once.
+
+    memory: the peak of a run. forks: a sentence for each kind of the types that forks disagree on. loops: a sentence on the
+    layers that can run compiled, or "".
+    """
 
     layers: list[LayerSummary]
     parameters: int

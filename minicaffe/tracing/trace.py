@@ -373,9 +373,12 @@ class ParamShot:
 
 @dataclass(frozen=True)
 class LayerFacts:
-    """A layer. place: of its block in the prototxt; fork: whose it is, where forks have several of its type; top_bytes: the
-    memory of tops that share none with a bottom; reads: for each top and each bottom, as of receptive_fields.reads_of;
-    covered: whether explain covers its forward; example: of that, where it ran."""
+    """A layer.
+
+    place: of its block in the prototxt; fork: whose it is, where forks have several of its type; top_bytes: the memory of tops
+    that share none with a bottom; reads: for each top and each bottom, as of receptive_fields.reads_of; covered: whether
+    explain covers its forward; example: of that, where it ran.
+    """
 
     name: str
     type: str
@@ -414,10 +417,12 @@ class Picture:
 
 @dataclass
 class Trace:
-    """One run: the layers and the steps in order. gradient: what the gradients are of, or "". detections: as of
-    detect.to_json, in pixels of the image; None if the net is not a detector or no image was given. lineage: of the detections,
-    None too if it has too many boxes; class_names: of its groups. options: those of the trace command that `minicaffe explain`
-    takes too. tours: those that the page offers."""
+    """One run: the layers and the steps in order.
+
+    gradient: what the gradients are of, or "". detections: as of detect.to_json, in pixels of the image; None if the net is not
+    a detector or no image was given. lineage: of the detections, None too if it has too many boxes; class_names: of its groups.
+    options: those of the trace command that `minicaffe explain` takes too. tours: those that the page offers.
+    """
 
     name: str
     file: str

@@ -52,8 +52,11 @@ class SavedMaps:
 
 @dataclass(frozen=True)
 class SavedBlob:
-    """A blob after a step. summary: min, mean, max and std of its finite values, NaN without any; bad: its numbers of NaN and
-    of infinities; values: of a small blob all of them."""
+    """A blob after a step.
+
+    summary: min, mean, max and std of its finite values, NaN without any; bad: its numbers of NaN and of infinities; values: of
+    a small blob all of them.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -181,9 +184,11 @@ class _Arrays:
 
 @dataclass(frozen=True)
 class BlobDifference:
-    """A blob of both traces after a step, or a learnable one (kind "weights"). largest: the largest difference found in its
-    values, its maps or its statistics (`what`), infinity if shapes or the numbers of values that are not finite differ; scale:
-    A's largest size."""
+    """A blob of both traces after a step, or a learnable one (kind "weights").
+
+    largest: the largest difference found in its values, its maps or its statistics (`what`), infinity if shapes or the numbers
+    of values that are not finite differ; scale: A's largest size.
+    """
 
     kind: str
     layer: str

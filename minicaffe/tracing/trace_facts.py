@@ -63,7 +63,8 @@ def picture(net: Net, image: NDArray[np.uint8] | None) -> Picture | None:
 
 def found_detections(net: Net, image: NDArray[np.uint8] | None) -> Detections | None:
     """Return the detections of the net's last pass on image, whatever their score; None if the net is not a detector, or if a
-    box or a score is not finite."""
+    box or a score is not finite.
+    """
     if image is None:
         return None
     try:

@@ -43,9 +43,12 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Difference:
-    """A blob that differs. layer: its writer or, if a cause is found, the layer with the cause; at: the index of the largest
-    difference, a and b the values there; fraction: of the elements, those beyond the tolerance. These numbers are None if the
-    shapes differ. causes: changes of the layer that give b when tried. uncompared: layers since the last compared blob."""
+    """A blob that differs.
+
+    layer: its writer or, if a cause is found, the layer with the cause; at: the index of the largest difference, a and b the
+    values there; fraction: of the elements, those beyond the tolerance. These numbers are None if the shapes differ. causes:
+    changes of the layer that give b when tried. uncompared: layers since the last compared blob.
+    """
 
     layer: str
     type: str
@@ -84,8 +87,11 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """A whole comparison. agreed: (layer, blob, largest difference), in order; unmatched: layers of A without a counterpart in
-    B; missing: outputs of A that B lacks; notes: where inputs and weights came from."""
+    """A whole comparison.
+
+    agreed: (layer, blob, largest difference), in order; unmatched: layers of A without a counterpart in B; missing: outputs of
+    A that B lacks; notes: where inputs and weights came from.
+    """
 
     a: str
     b: str

@@ -26,8 +26,11 @@ from minicaffe.proto import caffe_pb2
 
 @dataclass
 class Trial:
-    """A layer about to be computed, open to changes of its param and blobs (its weights). bottoms: changes its inputs; tweak:
-    the layer object after setup; top: returns another first top, from the first bottom and top."""
+    """A layer about to be computed, open to changes of its param and blobs (its weights).
+
+    bottoms: changes its inputs; tweak: the layer object after setup; top: returns another first top, from the first bottom and
+    top.
+    """
 
     param: caffe_pb2.LayerParameter
     blobs: list[Array]

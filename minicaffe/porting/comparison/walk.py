@@ -108,7 +108,8 @@ def _files(weights: Weights) -> list[str | os.PathLike[str]]:
 
 def load_fitting(net: Net, path: str | os.PathLike[str]) -> list[str]:
     """Load the layers of a file whose blobs fit, and note the others: a net whose maps have wrong sizes is still compared, up
-    to the layer that shows it. Raises WeightsError if no layer has a name of the net."""
+    to the layer that shows it. Raises WeightsError if no layer has a name of the net.
+    """
     file = read_weights(path)
     if net.params and not any(stored.name in net.params for stored in file.layers if stored.blobs):
         raise no_name_fits(path, net.file, suggested_names(net, file))
@@ -250,8 +251,10 @@ class Walk:
         self._unmatched()
 
     def _name(self, i: int, t: int, top: str, arrays: Arrays) -> Name | None:
-        """Return B's name for a top: mapped by layer or blob, else the layer's name if no blob has it, else the blob's. Under a
-        blob's name, only the blob's last value is compared."""
+        """Return B's name for a top: mapped by layer or blob, else the layer's name if no blob has it, else the blob's.
+
+        Under a blob's name, only the blob's last value is compared.
+        """
         layer = self.net.layers[i].name
         last = self.graph.last
         is_last = last[top][0] == i

@@ -27,10 +27,13 @@ TRIED = 6
 
 @dataclass(frozen=True)
 class Pair:
-    """Weights and a net. fitting, wanted: of the net's layers with weights; wrong: layers of other shapes, with both; lacking:
-    the net's layers that the weights lack; unread: the weights' layers that the net lacks; types: of layers that the net stored
-    with the weights has and this one lacks, as Sigmoid where this one has ReLU; made: the net, None where it cannot be made
-    here, for the reason `problem`."""
+    """Weights and a net.
+
+    fitting, wanted: of the net's layers with weights; wrong: layers of other shapes, with both; lacking: the net's layers that
+    the weights lack; unread: the weights' layers that the net lacks; types: of layers that the net stored with the weights has
+    and this one lacks, as Sigmoid where this one has ReLU; made: the net, None where it cannot be made here, for the reason
+    `problem`.
+    """
 
     net: Item
     weights: Item

@@ -48,7 +48,8 @@ class Verdict:
 @dataclass
 class Report:
     """items: the files; pairs: weights and the nets that they may be for, the best first; facts: what the folder tells about
-    the preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried."""
+    the preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried.
+    """
 
     folder: Path
     items: list[Item]

@@ -49,8 +49,11 @@ _V1, _V0 = re.compile(r"^[^\S\n]*layers\s*\{", re.M), re.compile(r"layers\s*\{\s
 
 @dataclass(frozen=True)
 class Item:
-    """A file. path: relative to the folder; kind: one of ORDER; says: what is in it; problem: why it cannot be used;
-    facts: what it tells about the preprocessing, with places; notes: what matters for the numbers; content: as read."""
+    """A file.
+
+    path: relative to the folder; kind: one of ORDER; says: what is in it; problem: why it cannot be used; facts: what it tells
+    about the preprocessing, with places; notes: what matters for the numbers; content: as read.
+    """
 
     path: str
     kind: str

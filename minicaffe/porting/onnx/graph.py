@@ -69,8 +69,11 @@ class Written:
 
 
 class Graph:
-    """Nodes in order and constants by name. scope: the layer's name, a prefix of new names. layers: those written so far;
-    weightless: the names of those whose learnable blobs have no effect."""
+    """Nodes in order and constants by name.
+
+    scope: the layer's name, a prefix of new names. layers: those written so far; weightless: the names of those whose learnable
+    blobs have no effect.
+    """
 
     def __init__(self, parent: Graph | None = None) -> None:
         self.nodes: list[NodeProto] = []
@@ -123,8 +126,10 @@ class Graph:
         return found
 
     def weight(self, layer: Layer, i: int, shape: Sequence[int] | None = None) -> str:
-        """Return a learnable blob of a layer in float32, reshaped if shape is given. Blobs that layers share become one
-        constant."""
+        """Return a learnable blob of a layer in float32, reshaped if shape is given.
+
+        Blobs that layers share become one constant.
+        """
         blob = layer.blobs[i].read_data()
         array = np.asarray(blob, np.float32).reshape(blob.shape if shape is None else tuple(shape))
         # The address in the net, which lives as long as the graph: shared blobs have the same.

@@ -55,8 +55,9 @@ TYPES = {IMAGE: np.uint8, **OUTPUTS}
 def onnx_model(
     net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None, whole: Whole | None = None
 ) -> tuple[ModelProto, dict[str, Array]]:
-    """Return the ModelProto of net, or of what the layer `until` needs, without weights, and the weights by name. whole: with
-    the photo as its input, or boxes as its outputs.
+    """Return the ModelProto of net, or of what the layer `until` needs, without weights, and the weights by name.
+
+    whole: with the photo as its input, or boxes as its outputs.
 
     Raises Error, and LayerError for a layer without an ONNX form.
     """

@@ -46,7 +46,8 @@ def roi_align(g: Graph, layer: ROIAlign, bottom: list[Value], top: list[Dims]) -
 @exports(ROIAlignGrid)
 def roi_align_grid(g: Graph, layer: ROIAlignGrid, bottom: list[Value], top: list[Dims]) -> list[str]:
     """RoiAlign with one sample a bin, of rois that are larger by half a bin at each end: the middles of those bins are the
-    corners of ours. RoiAlign reads places up to a pixel past the map; here those give 0 from half a pixel on."""
+    corners of ours. RoiAlign reads places up to a pixel past the map; here those give 0 from half a pixel on.
+    """
     operator = layer.operator
     rois = roi_rows(g, bottom[1], operator.pad_ratio)
     counts = np.array([operator.pooled_w, operator.pooled_h], np.float32)
@@ -154,7 +155,8 @@ def _samples(g: Graph, corners: str, axis: int, pooled: int, size: str) -> str:
 
 def _taps(g: Graph, places: str, number: str, axis: int) -> tuple[list[tuple[str, str]], str]:
     """Return the two pixels and weights of sample `number` in each bin, and whether the bin has it; each (R, P) with a new axis
-    of length 1, so that rows lie along axis 1 and columns along axis 2."""
+    of length 1, so that rows lie along axis 1 and columns along axis 2.
+    """
     place = g("Unsqueeze", g("Gather", places, number, axis=2), [axis])
     used = g("GreaterOrEqual", place, 0.0)  # _samples marks places past the end with -1
     place = g("Max", place, 0.0)
@@ -356,7 +358,8 @@ def _pixels(g: Graph, places: str, size: str) -> tuple[str, str, str]:
 
 def _sums(g: Graph, x: Value, plane: Operand, rows: Pair, columns: Pair) -> str:
     """Return the sum over the pairs of rows (R, ., ., ., T, 1) and columns (R, ., ., ., 1, T) of a plane's pixels times their
-    shares."""
+    shares.
+    """
     first = g("Mul", plane, g("Mul", g.number(x, 2), g.number(x, 3)))
     index = g("Add", first, g("Add", g("Mul", rows[0], g.number(x, 3)), columns[0]))
     values = g("Mul", g("Gather", g.reshape(x, [-1]), index, axis=0), g("Mul", rows[1], columns[1]))

@@ -268,8 +268,10 @@ class Whole:
         return {name: Value(tensor, dim) for name, tensor, dim in zip(OUTPUTS, made, dims, strict=True)}
 
     def facts(self, net: Net) -> dict[str, str]:
-        """Return the model's metadata. Without given classes, the names are those that detect has for the net's number of
-        classes."""
+        """Return the model's metadata.
+
+        Without given classes, the names are those that detect has for the net's number of classes.
+        """
         facts = {}
         if self.photo:
             facts[IMAGE] = "uint8 (height, width, 3): blue, green, red"

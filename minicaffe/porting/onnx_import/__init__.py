@@ -34,8 +34,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Imported:
-    """A net and the weights of its layers by name. output_shapes: the model's, where they are known; restored: the layers that
-    the model's metadata describes, which minicaffe.export_onnx wrote."""
+    """A net and the weights of its layers by name.
+
+    output_shapes: the model's, where they are known; restored: the layers that the model's metadata describes, which
+    minicaffe.export_onnx wrote.
+    """
 
     param: caffe_pb2.NetParameter
     weights: Weights
@@ -43,8 +46,11 @@ class Imported:
     restored: Sequence[str]
 
     def net(self, settings: DetectionSettings | None = None, fork: str = "") -> Net:
-        """Return the net with its weights, in TEST. settings: those of a detection net. fork: whose layers those are that forks
-        disagree on. Raises LayerError for an output of another shape than the model's."""
+        """Return the net with its weights, in TEST.
+
+        settings: those of a detection net. fork: whose layers those are that forks disagree on. Raises LayerError for an output
+        of another shape than the model's.
+        """
         net = Net(self.param, TEST, settings=settings or DetectionSettings(), fork=fork)
         put_weights(net, weights_of(net) | dict(self.weights))  # those without any do not matter
         for name, shape in self.output_shapes.items():
@@ -56,8 +62,10 @@ class Imported:
 def import_onnx(
     path: str | os.PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None, until: Sequence[str] = ()
 ) -> Imported:
-    """Return the net that computes what an ONNX model (opset 9 to 22) does. shapes: of its inputs; a dynamic batch is 1 by
-    default. until: the tensors that become the outputs; what is beyond them is left out.
+    """Return the net that computes what an ONNX model (opset 9 to 22) does.
+
+    shapes: of its inputs; a dynamic batch is 1 by default. until: the tensors that become the outputs; what is beyond them is
+    left out.
 
     Raises Error for a model that cannot be read, or has dynamic axes, and one that lists all nodes without a layer in Caffe.
     """
@@ -85,7 +93,8 @@ def compare_with_model(net: Net, path: str | os.PathLike[str], until: Sequence[s
 
 def compare_with_original(net: Net, path: str | os.PathLike[str]) -> list[Difference]:
     """Import the model that a net was exported to, and run both nets on the inputs of the first; a Difference for each output
-    of the model. Raises Error as import_onnx."""
+    of the model. Raises Error as import_onnx.
+    """
     graph = read_model(path).graph
     inputs, outputs = ([item.name for item in items] for items in (graph.input, graph.output))
     back = import_onnx(path, {name: net.blobs[name].shape for name in inputs}).net(net.settings)

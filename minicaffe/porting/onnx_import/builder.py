@@ -69,8 +69,10 @@ def imports(*operators: str) -> Callable[[Importer], Importer]:
 
 
 class Builder:
-    """Layers in order, weights by layer, blobs by tensor. read: the tensors that are read; refused: why, by node; restored: the
-    tops of restored layers."""
+    """Layers in order, weights by layer, blobs by tensor.
+
+    read: the tensors that are read; refused: why, by node; restored: the tops of restored layers.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -205,8 +207,10 @@ class Builder:
         return tops[1 if start > 0 else 0]
 
     def reshaped(self, blob: str, old: Shape, new: Shape, free: int | None = None) -> str:
-        """Return a blob of shape `old` in shape `new`. The batch is copied if it stays; free: the axis whose length is
-        inferred."""
+        """Return a blob of shape `old` in shape `new`.
+
+        The batch is copied if it stays; free: the axis whose length is inferred.
+        """
         if old == new:
             return blob
         if len(new) == 2 and len(old) > 2 and new[0] == old[0]:

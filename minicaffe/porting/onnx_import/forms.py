@@ -197,7 +197,7 @@ def _both(name: str, numbers: list[int]) -> dict[str, int]:
 
 @imports("BatchNormalization")
 def batch_norm(b: Builder, node: Node) -> list[str]:
-    """Its stored statistics, and a Scale unless that would change nothing."""
+    """Return its stored statistics, and a Scale unless that would change nothing."""
     refuse_others(node, training_mode=0)
     scale, bias, mean, variance = (b.weight(name) for name in node.inputs[1:5])
     x = b.blob(node.inputs[0])

@@ -131,6 +131,7 @@ def known_graph(
     model: ModelProto, given: Mapping[str, Sequence[int]], path: str | os.PathLike[str], until: Sequence[str] = ()
 ) -> Graph:
     """Return the graph of a model whose inputs have the shapes given: by name, else the model's, with 1 for a dynamic batch.
+
     until: the tensors that are its outputs, instead of the model's.
 
     Raises Error for a dynamic axis other than the first, for a constant or a tensor that is too large, and for a tensor that

@@ -66,8 +66,10 @@ def _check_size(model: ModelProto, name: str) -> None:
 
 
 def _load_external(model: ModelProto, name: str) -> None:
-    """Read the weights that lie in other files. They may not be more than those files: a file is read once, not a hundred
-    times."""
+    """Read the weights that lie in other files.
+
+    They may not be more than those files: a file is read once, not a hundred times.
+    """
     from onnx import TensorProto, external_data_helper, helper
 
     tensors = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
@@ -243,8 +245,10 @@ def _key(domain: str, name: str, overload: str) -> _Key:
 
 
 def _graphs(node: NodeProto, name: str, *, called: bool) -> Iterator[GraphProto]:
-    """Return the node's sub-graphs. Raises Error where a call hands one over: the function's body may copy it any number of
-    times."""
+    """Return the node's sub-graphs.
+
+    Raises Error where a call hands one over: the function's body may copy it any number of times.
+    """
     from onnx import AttributeProto
 
     kinds = AttributeProto.GRAPH, AttributeProto.GRAPHS

@@ -28,7 +28,8 @@ from .source import Source
 
 def compare_source(net: Net, path: str | os.PathLike[str], made: Source) -> list[Difference]:
     """Run the net and the module in the file on the net's inputs: a Difference for each output; and, both in float64, where
-    rounding moves no maximum and no ReLU, for the gradient of each weight and input, of one random gradient of the outputs."""
+    rounding moves no maximum and no ReLU, for the gradient of each weight and input, of one random gradient of the outputs.
+    """
     try:
         import torch
     except ImportError:

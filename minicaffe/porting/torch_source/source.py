@@ -59,7 +59,8 @@ class Names:
 
 class Source:
     """modules: attribute -> (constructor, comment); lines: (layer, line, comment) of forward; tensors: of the state_dict;
-    parts: names, in order."""
+    parts: names, in order.
+    """
 
     def __init__(self) -> None:
         self.modules: dict[str, tuple[str, str]] = {}

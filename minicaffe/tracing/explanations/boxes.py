@@ -61,7 +61,8 @@ class RowExplanation(Explanation):
 
 def row_of(case: Case[Layer], at: Index, names: Sequence[str], worked: Sequence[float], **more: Any) -> RowExplanation:
     """Return a RowExplanation of the row of the top that holds `at`, of len(names) numbers; more: formula, sections,
-    tolerances."""
+    tolerances.
+    """
     flat = flat_index(at, case.tops[case.number].shape)
     first, column = flat - flat % len(names), flat % len(names)
     row = tuple(map(float, case.tops[case.number].reshape(-1)[first : first + len(names)]))

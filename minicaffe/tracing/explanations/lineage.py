@@ -64,7 +64,8 @@ class Candidates:
 
     def suppressed(self, i: int, threshold: float) -> NDArray[np.intp]:
         """Return the anchors that kept anchor i removes: those after it that it overlaps by more, and no kept one before it
-        does."""
+        does.
+        """
         others = np.setdiff1d(self.order[self.place(i) + 1 :], self.kept, assume_unique=True)
         others = others[np.argsort(-self.scores[others], kind="stable")]
         others = others[self.overlaps(i, others) > threshold]
@@ -136,7 +137,8 @@ class Suppression:
 @dataclass(frozen=True)
 class Cells:
     """A map whose cells have anchors or priors: the layer that places them, (rows, columns), how many a cell has, and a cell's
-    width and height in the boxes' unit."""
+    width and height in the boxes' unit.
+    """
 
     layer: str
     shape: tuple[int, int]

@@ -27,8 +27,9 @@ from .proposals import STEP, explain_candidate, explain_detection
 def with_gradients(
     net: Net, index: int, case: Case[Layer], dy: str | ArrayLike | None, seed: int, weight: int | None = None
 ) -> Case[Layer]:
-    """Return the case with the gradients of one backward through the layer. dy, seed: as in explain. Raises Error for another
-    dy.
+    """Return the case with the gradients of one backward through the layer.
+
+    dy, seed: as in explain. Raises Error for another dy.
 
     weight: the number of a learnable blob of the layer whose diff gets its gradient, too.
     """
@@ -232,7 +233,8 @@ def _gradient_wanted(net: Net, layer: Layer | None = None, number: int = 0) -> I
 
 def _forward(net: Net, index: int, number: int, start: int, whole: bool, notes: Sequence[str]) -> Case[Layer]:
     """Run the net from layer number start up to the layer, or to its end, and copy the layer's bottoms before it ran and its
-    tops after."""
+    tops after.
+    """
     bottoms, tops = net.nodes[index].bottoms, net.nodes[index].tops
     before: list[Array] = []
     after: list[Array] = []

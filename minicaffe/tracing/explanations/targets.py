@@ -219,7 +219,8 @@ def _roi_number(
     case: Case[ProposalTarget], label: float, number_of: tuple[int, int], roi: Array, gt: Array | None
 ) -> tuple[float, str, list[str]]:
     """Return the number of a class's target or weights, its formula and steps; number_of: class, 0 to 3; gt: None for
-    background."""
+    background.
+    """
     train, (block, k) = case.layer.train, number_of
     column = (1 if train.agnostic else int(label)) if label > 0 else -1
     what = ("target", "inside weight", "outside weight")[case.number - 2]

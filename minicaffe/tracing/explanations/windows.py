@@ -88,7 +88,8 @@ def _connected(
 
 def _places(layer: Convolution, shape: Index, at: Index, reads: bool) -> tuple[Array, Array]:
     """Return the pixels (T, axes without C) that the window `at` reads, also on padding, or the windows that read the pixel
-    `at`; and their taps."""
+    `at`; and their taps.
+    """
     axes = zip(layer.window.reads(), at[layer.axis + 1 :], shape[layer.axis + 1 :])
     ends = [list(zip(axis.taps(i), itertools.count())) if reads else axis.readers(i, count) for axis, i, count in axes]
     found = list(itertools.product(*ends))
@@ -127,7 +128,8 @@ def _channels(layer: Convolution, at: Index, transposed: bool) -> tuple[int, int
 
 def _tap_terms(case: Case[Convolution], number: int, at: Index, transposed: bool) -> Terms:
     """Return dy * x of every pair that the weight `at` connects in bottom and top `number`; without those outside a transposed
-    top."""
+    top.
+    """
     layer, axis, (from_, to) = case.layer, case.layer.axis, _channels(case.layer, at, transposed)
     x, dy = np.take(case.bottoms[number], from_, axis), np.take(case.dy[number], to, axis)
     windows, pixels = (x, dy) if transposed else (dy, x)

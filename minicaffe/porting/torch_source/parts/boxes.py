@@ -176,7 +176,8 @@ def box_output(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the best rois (R, 5, 1, 1) of each image, and with their scores (R, 6, 1, 1), from maps (N, K + 4, H, W):
     scores of K classes, background first, then deltas. fields: width, height and stride of each map. before, most: limits of
-    the NMS."""
+    the NMS.
+    """
     found = []
     for image in range(len(maps[0])):
         parts = []

@@ -140,7 +140,8 @@ class DeformableConv2d(nn.Module):
         self, axis: int, moves: torch.Tensor, windows: tuple[int, int], size: int, rim: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return of the samples (N, deformable, taps, windows) along an axis whether they are inside, the pixels before and
-        after, and the latter's share. It comes from the place within the window, so it is exact far from 0 too."""
+        after, and the latter's share. It comes from the place within the window, so it is exact far from 0 too.
+        """
         kernel = self.weight.shape[2:]
         tap = torch.arange(kernel[axis], device=moves.device) * self.dilation[axis]
         tap = (tap.repeat(kernel[0]) if axis else tap.repeat_interleave(kernel[1]))[:, None]

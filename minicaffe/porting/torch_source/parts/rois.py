@@ -11,8 +11,10 @@ import torch
 
 
 def bilinear(places: torch.Tensor, size: int) -> torch.Tensor:
-    """Return what each of size pixels adds to the values at places (K,) along an axis: (K, size). A place past the first or
-    last pixel has that pixel's value, NaN none."""
+    """Return what each of size pixels adds to the values at places (K,) along an axis: (K, size).
+
+    A place past the first or last pixel has that pixel's value, NaN none.
+    """
     inside = places.nan_to_num().clamp(0, size - 1)
     low = inside.long()
     share, used = inside - low, (~places.isnan()).to(places.dtype)
@@ -156,7 +158,8 @@ def roi_align_max(x: torch.Tensor, rois: torch.Tensor, height: int, width: int, 
 
 def roi_warp(x: torch.Tensor, rois: torch.Tensor, height: int, width: int, scale: float) -> torch.Tensor:
     """Pool as ROIWarping: one bilinear sample at the start of each bin of each roi (R, 5): image, x1, y1, x2, y2; 0 off the
-    map."""
+    map.
+    """
 
     def axis(first: torch.Tensor, last: torch.Tensor, bins: int, size: int) -> torch.Tensor:
         places = torch.arange(bins, dtype=x.dtype)[:, None] * ((last - first).clamp(min=0) / bins) + first

@@ -96,7 +96,8 @@ def ctc_greedy(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the likeliest class of each time step of scores (T, N, C), repeats merged, blanks dropped, as labels (N, T, 1,
     1), -1 after the last; and the sum of the best scores, negated (N, 1, 1, 1). indicators (T, N): a 0 ends the sequence
-    before it."""
+    before it.
+    """
     scores = scores.detach()
     steps, sequences = scores.shape[:2]
     best, classes = scores.reshape(steps, sequences, -1).max(2)
