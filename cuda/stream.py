@@ -198,7 +198,7 @@ class Stopwatch:
             self._last.record(self._stream.handle)
 
     def milliseconds(self) -> float:
-        """Waits for the second point. NaN on a device that has no clock."""
+        """Wait for the second point. NaN on a device that has no clock."""
         with self._device.active():
             self._last.synchronize()
             return float(self._first.time_till(self._last))

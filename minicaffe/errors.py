@@ -35,7 +35,7 @@ without newline and tab."""
 
 
 def written_out(text: str) -> str:
-    r"""text with UNSEEN characters escaped as \x1b or \u202e, so that none acts on a terminal.
+    r"""Return text with UNSEEN characters escaped as \x1b or \u202e, so that none acts on a terminal.
 
     Newlines and tabs stay. A byte that is not UTF-8 (a surrogate, in names of files) becomes \xff.
     """

@@ -54,7 +54,7 @@ def _uniform(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def _gaussian(array: Array, param: caffe_pb2.FillerParameter) -> None:
-    """Normal values; with sparse >= 0 each is kept with probability sparse / shape[0], the rest are 0."""
+    """Fill with normal values; with sparse >= 0 each is kept with probability sparse / shape[0], the rest are 0."""
     if param.std < 0:
         raise FillerError(f"the gaussian filler needs std >= 0, got {param.std:g}")
     if param.sparse < -1:
@@ -79,7 +79,7 @@ def _positive_unitball(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def _gaussian_unitball(array: Array, param: caffe_pb2.FillerParameter) -> None:
-    """Normal values (happynear's), then each array[i] divided by its Euclidean length."""
+    """Fill with normal values (happynear's), then each array[i] divided by its Euclidean length."""
     if array.ndim == 0:
         raise FillerError("the gaussian_unitball filler needs at least one axis, got a scalar")
     _gaussian(array, param)

@@ -160,7 +160,10 @@ class Table(Generic[Entry]):
     """
 
     def __init__(self, does: str, room: str) -> None:
-        """does: the tool's name in errors. room: the package whose import adds the entries of the built-in types."""
+        """Begin an empty table.
+
+        does: the tool's name in errors. room: the package whose import adds the entries of the built-in types.
+        """
         self.does, self.room = does, room
         self._entries: dict[Kind, Entry] = {}
         self._of_subclasses: dict[Kind, Entry] = {}

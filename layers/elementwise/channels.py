@@ -19,7 +19,6 @@ def channels_of(shape: tuple[int, ...]) -> int:
 
 def by_channel(x: Array) -> Array:
     """(N, C, ...) -> (N, C, P), a view."""
-
     return x.reshape(x.shape[0] if x.ndim else 1, channels_of(x.shape), math.prod(x.shape[2:]))
 
 

@@ -159,7 +159,7 @@ class Sampled:
 
 
 def _flat(maps: Array) -> Array:
-    """Maps (C, ...) as rows (C, pixels), a view."""
+    """Return maps (C, ...) as rows (C, pixels), a view."""
     return maps.reshape(len(maps), math.prod(maps.shape[1:]))
 
 

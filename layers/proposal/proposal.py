@@ -161,7 +161,7 @@ class Proposal(DynamicTops, Forked, StandIn):
             scores.reshape(1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Checks only: how many rois there are is known after forward."""
+        """Check only: how many rois there are is known after forward."""
         scores, deltas, info = (b.shape for b in bottom)
         count = len(self.anchors)
         if scores[:1] != (1,) or deltas[:1] != (1,):

@@ -63,7 +63,7 @@ class PyramidProposal(DynamicTops, StandIn):
         top[0].reshape(1, 5)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Checks only: how many rois there are is known after forward."""
+        """Check only: how many rois there are is known after forward."""
         if bottom[0].count < 3:
             raise self.error(f"im_info must be (1, 3): height, width, scale; got shape {bottom[0].shape}", "bottom[0]")
         count = len(self.anchors[0])

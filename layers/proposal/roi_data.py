@@ -70,7 +70,7 @@ def gt_of(entry: Entry, scale: Scale) -> Array:
 def batch_rois(
     entries: Sequence[Entry], scales: Sequence[Scale], num_classes: int, settings: DetectionSettings
 ) -> tuple[Array, Array, Array, Array]:
-    """Sampled rois (S, 5), labels (S,), targets (S, 4 K) and inside weights (S, 4 K) of the entries, in their order."""
+    """Return sampled rois (S, 5), labels (S,), targets (S, 4 K) and inside weights (S, 4 K) of the entries, in order."""
     train = settings.train
     per_image = train.batch_size // len(entries) if train.batch_size > 0 else -1
     columns = 2 if train.agnostic else num_classes

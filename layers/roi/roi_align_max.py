@@ -380,7 +380,7 @@ def _axis(places: Array, size: int) -> Axis:
 
 
 def _add_matrices(dy: Array, argmax: Array, images: Ints, axes: list[tuple[Axis, Axis]], block: slice, dx: Array) -> None:
-    """Some rois' dy in a block of the channels added to dx (N, H, W, C'), which is that block's."""
+    """Add some rois' dy in a block of the channels to dx (N, H, W, C'), which is that block's."""
     _, _, w, c = dx.shape
     channel = np.arange(c, dtype=np.int32)[:, None, None]
     for r, (rows, columns) in enumerate(axes):

@@ -216,7 +216,8 @@ class _Commands(click.Group):
 
 def _paths(word: str) -> list[str]:
     """Return the files, folders and URIs that a word of the command line names, also as in --allow=FILE and --input
-    data=FILE."""
+    data=FILE.
+    """
     # a file's name may have a "=" too
     texts = [word] if is_uri(word.partition("=")[0]) else [word, *word.split("=")[1:], word.partition("=")[2]]
     places = [pattern_folder(text) or text for text in texts if text]

@@ -192,7 +192,8 @@ class StateOptions(UnknownFieldOptions):
 
     def state_of(self, file: NetFile, phase: Phase | None = None) -> caffe_pb2.NetState:
         """Return the state that a net of this file has, for its include and exclude rules. phase: the command's unless
-        given."""
+        given.
+        """
         return state_applied(file.param, self.phase if phase is None else phase, self.level, self.stages).state
 
     def open_net(self, net: str | NetFile, *, images: bool = False, phase: Phase | None = None) -> NetFile:

@@ -129,7 +129,8 @@ def _maps(net: Net, blob: str, options: Options) -> Array:
 
 def _classes(net: Net, blob: str, pixels: Pixels, options: Options) -> Array:
     """Return the class of each pixel of the image in the net's input (H, W) uint8. Raises Error for a blob without such
-    scores."""
+    scores.
+    """
     maps = _maps(net, blob, options)
     if is_classes(net, blob):
         return resized_classes(maps[0], *pixels.shape[:2])

@@ -49,7 +49,7 @@ _current: ImageCheck | None = None
 
 @contextmanager
 def checking_images(check: ImageCheck) -> Iterator[None]:
-    """Data layers that are set up in this block, and annotations that are read, check their images."""
+    """Let data layers that are set up in the block, and annotations that are read, check their images."""
     global _current
     before, _current = _current, check
     try:

@@ -1,4 +1,4 @@
-"""noise_param: the SSD fork's noise on images (H, W, C) of bytes, applied after resizing, in this order:
+"""noise_param: the SSD fork's noise on images (H, W, C) of bytes, applied after resizing in a fixed order.
 
     grey, blur, equalisation, equalisation by tiles, JPEG, erosion, fewer levels, inversion, salt and pepper,
     conversion to hue, saturation and value, conversion to L*a*b*

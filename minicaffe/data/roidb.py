@@ -34,7 +34,7 @@ Array = NDArray[Any]
 
 
 def prepare_roidb(roidb: Sequence[Entry], num_classes: int) -> Roidb:
-    """Copies of the entries with sizes and overlaps added. num_classes includes the background.
+    """Return copies of the entries with sizes and overlaps added. num_classes includes the background.
 
     Raises DataError, which names the image, for invalid boxes and classes.
     """

@@ -168,7 +168,7 @@ def use(settings: DetectionSettings) -> None:
 
 
 def settings_or_current(settings: DetectionSettings | None) -> DetectionSettings:
-    """settings, or the current ones in place of None. Raises SettingsError for another type."""
+    """Return settings, or the current ones in place of None. Raises SettingsError for another type."""
     if settings is not None and not isinstance(settings, DetectionSettings):
         raise SettingsError(
             f"settings must be DetectionSettings, got {settings!r}: make them with minicaffe.settings.read_settings"

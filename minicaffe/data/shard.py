@@ -64,7 +64,7 @@ def current_shard(phase: Phase = TRAIN) -> Shard:
 
 @contextmanager
 def reading_shard(shard: Shard) -> Iterator[None]:
-    """Data layers that are set up in this block read this shard."""
+    """Let data layers that are set up in the block read this shard."""
     global _current
     before, _current = _current, shard
     try:

@@ -97,7 +97,8 @@ def _why(param: LayerParameter) -> str:
 
 def _labels(layers: LayerList) -> set[str]:
     """Return the tops of data layers that only losses and Accuracy read, as labels, directly or through layers without
-    weights."""
+    weights.
+    """
     raw, needed, read = set[str](), set[str](), set[str]()
     for param, _ in layers:
         if is_data(param) or (param.bottom and raw.issuperset(param.bottom) and class_of(param).weight_names == ()):

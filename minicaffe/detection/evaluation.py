@@ -114,7 +114,8 @@ def all_point_area(recall: Floats, precision: Floats) -> float:
 
 def eleven_point_area(recall: Floats, precision: Floats) -> float:
     """Return the mean, over recall 0, 0.1, ..., 1, of the best precision at that recall or beyond (0 where it is not
-    reached)."""
+    reached).
+    """
     levels = np.arange(11) / 10
     return float(np.mean([precision[recall >= level].max(initial=0.0) for level in levels]))
 

@@ -74,7 +74,8 @@ def _image_ids(images: Iterable[str]) -> dict[str, object]:
 
 def _table(found: Iterable[Found], names: Sequence[str] | None) -> Iterator[list[object]]:
     """Yield the rows of the CSV file, which the readers of annotations read too: an image without a detection has an empty
-    row."""
+    row.
+    """
     yield ["image", "xmin", "ymin", "xmax", "ymax", "class", "score", "width", "height"]
     for image, (height, width), detections in found:
         for box, score, k in zip(detections.boxes.tolist(), detections.scores.tolist(), detections.classes.tolist()):

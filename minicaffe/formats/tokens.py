@@ -143,7 +143,7 @@ def visible(text: str) -> str:
 
 
 def octal(text: str) -> str:
-    r"""A string's text with invisible characters, newlines and tabs as octal escapes of their bytes: \342\200\256."""
+    r"""Return a string's text with invisible characters, newlines and tabs as octal escapes of their bytes: \342\200\256."""
     return re.sub(f"{UNSEEN.pattern}|[\n\t]", lambda found: "".join(f"\\{byte:03o}" for byte in found[0].encode()), text)
 
 

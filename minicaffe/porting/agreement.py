@@ -107,7 +107,8 @@ def differences(ours: Run, theirs: Mapping[str, Array]) -> list[Difference]:
 
 def difference(name: str, ours: Array, theirs: Array, note: str = "", scale: float | None = None) -> Difference:
     """Return the difference of two arrays. scale: for a gradient; it is relative to that, if more than ours' largest
-    magnitude."""
+    magnitude.
+    """
     if ours.shape != theirs.shape:
         return Difference(name, ours.shape, theirs.shape, np.inf, np.inf, note)
     with np.errstate(invalid="ignore"):

@@ -221,7 +221,8 @@ def cut_at(net: Net, blob: str) -> tuple[Part, Part]:
 
 def blob_at(net: Net, part: float) -> str | None:
     """Return the first blob, from this part of the layers on, that is no output: where cut_at cuts. None where there is
-    none."""
+    none.
+    """
     inner = [layer for layer in net.layers if not isinstance(layer, Split | Input) and layer.param.bottom]
     blobs = (top for layer in inner[int(len(inner) * part) :] for top in layer.param.top)
     return next((blob for blob in blobs if blob not in net.outputs), None)

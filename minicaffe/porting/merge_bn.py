@@ -94,7 +94,8 @@ def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights, fork: str 
 
 def merge_net(net: Net) -> tuple[Net, Merged]:
     """Return a new Net of net (of phase TEST) folded, with the same input shapes, and the report. Raises Error for a TRAIN
-    net."""
+    net.
+    """
     if net.phase != TEST:
         raise Error("BatchNorm is folded in a TEST net: in TRAIN it uses the statistics of the batch")
     check_names_differ(net.layers, "folding")

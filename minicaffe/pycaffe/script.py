@@ -160,7 +160,7 @@ def _stay_on_cpu() -> None:
     """Make set_mode_gpu and set_device do nothing for scripts."""
 
     def ignored(*arguments: Any) -> None:
-        """Does nothing: the command line selected the CPU."""
+        """Do nothing: the command line selected the CPU."""
 
     for name in ("set_mode_gpu", "set_device"):
         setattr(minicaffe, name, ignored)

@@ -21,7 +21,8 @@ MOST = -math.log(FLT_MIN)
 
 def softmax_with_loss(layer: SoftmaxWithLoss, tops: int) -> Step:
     """Return the loss, and with two tops the probabilities. The gradient does not see that a position's loss is at most
-    MOST."""
+    MOST.
+    """
     axis, ignore = layer.param.softmax_param.axis, layer.ignore
     weights = None if layer.class_weights is None else torch.from_numpy(layer.class_weights)
 

@@ -224,7 +224,8 @@ def _without_pictures(head: Head) -> Head:
 
 def filters(net: Net) -> Filters | None:
     """Return the filters of the first layer that has some larger than 1x1; those of 3 inputs, which see pictures, in
-    colours."""
+    colours.
+    """
     arrays = ((name, arrays[0]) for name, arrays in weights_of(net).items())
     name, weight = next(((name, x) for name, x in arrays if x.ndim == 4 and x.shape[2] * x.shape[3] > 1), ("", np.zeros(0)))
     if not weight.size:

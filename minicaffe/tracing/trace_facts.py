@@ -292,7 +292,8 @@ class TakenMemory:
 
 def bytes_in_use(blobs: Iterable[Blob], without: Iterable[int] = ()) -> int:
     """Return the memory of the data and diffs of these blobs; shared memory counts once. without: ids of memories to leave
-    out."""
+    out.
+    """
     taken = {
         id(memory): memory.size * memory.dtype.itemsize
         for blob in blobs

@@ -22,7 +22,7 @@ class Exchange:
     count = 1
 
     def begin(self, solver: SGDSolver, iterations: int) -> None:
-        """Called before the first of some iterations. Raises SolverError if the ranks' nets, weights or data differ."""
+        """Begin some iterations, before the first of them. Raises SolverError if the ranks' nets, weights or data differ."""
 
     def alone(self) -> AbstractContextManager[None]:
         """Return a block of rank 0 in which no other method is called. The other ranks wait without a timeout."""

@@ -178,7 +178,7 @@ class DataAugmentation(LayoutFromWeights):
             spec.lr_mult = spec.decay_mult = 0
 
     def adopt_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
-        """Stored means may have another size; without recompute_mean they are kept unused."""
+        """Accept stored means of another size; without recompute_mean they are kept unused."""
         have = [blob.shape for blob in self.blobs]
         wanted = [tuple(shape) for shape in shapes]
         kept = len(wanted) == 3 and len(wanted[1]) == 4 and wanted[1][:2] == (1, self.channels)

@@ -54,7 +54,7 @@ def warp_by_definition(x: Array, flow: Array, rows: tuple[int, int], fill: float
 
 
 def warp_backward_by_definition(dy: Array, flow: Array, channels: tuple[int, int], dx: Array) -> None:
-    """Adds to dx (C, H * W), from one channel to before another."""
+    """Add to dx (C, H * W), from one channel to before another."""
     height, width = dy.shape[1:]
     around, part = np.empty((4, width), np.uint32), np.empty((2, width), dx.dtype)
     for i in range(height):

@@ -68,7 +68,7 @@ class FieldBoxesOutput(DynamicTops):
             self.bounds = np.array([far, far, stretch, stretch], self.dtype)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Checks only: how many rois there are is known after forward."""
+        """Check only: how many rois there are is known after forward."""
         self._shape(top, 1)
 
     def assume_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:

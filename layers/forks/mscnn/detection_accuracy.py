@@ -92,7 +92,7 @@ class FieldGroups:
 
 
 def split_channels(x: Array, classes: int) -> tuple[Array, Array]:
-    """Views of MS-CNN's maps (N, classes + 4, H, W): the scores and the deltas."""
+    """Return views of MS-CNN's maps (N, classes + 4, H, W): the scores and the deltas."""
     return x[:, :classes], x[:, classes:]
 
 

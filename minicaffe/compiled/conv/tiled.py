@@ -147,7 +147,7 @@ def _together(channels: int, taps: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _calls(window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], threads: int, turned: bool) -> Calls:
-    """turned: whether the weights are panels."""
+    """Emit the blocks. turned: whether the weights are panels."""
     all_panels = panels_shape(shapes[1], group, dtype) if turned else None
     map_, pieces, sizes = _cut(window, group, shapes, threads, dtype.itemsize, all_panels)
     x, weight, y = (DynamicArray(0, (math.prod(shape),)) for shape in (shapes[0], all_panels or shapes[1], shapes[2]))

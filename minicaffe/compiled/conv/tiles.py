@@ -24,7 +24,7 @@ AHEAD = 256
 
 
 def panel_rows(registers: Registers) -> int:
-    """Filters of a panel."""
+    """Return the number of filters of a panel."""
     return registers.count // 4
 
 

@@ -167,7 +167,7 @@ def takes_factors(factors: Array) -> bool:
 
 
 def _panel_rows() -> int:
-    """Filters of a panel."""
+    """Return the number of filters of a panel."""
     return panel_rows(jit.registers(32))
 
 

@@ -462,7 +462,9 @@ def convolve_planes(  # noqa: PLR0913, PLR0917
     shares: Array,
     sizes: tuple[int, ...],
 ) -> None:
-    """Some planes of a convolution: y = relu(outputs of [factors @ tiles of x] * scale + shift). All arrays but after are flat.
+    """Compute some planes of a convolution: y = relu(outputs of [factors @ tiles of x] * scale + shift).
+
+    All arrays but after are flat.
 
     planes (S, 6): where the plane's channels begin in x, row and column of its first tile's first pixel there; the same of y.
     pieces (P, 2): how many rows and columns further those of a piece are; taps (P, 6) and shares (S, 4 rows + 4 columns): those

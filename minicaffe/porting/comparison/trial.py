@@ -174,7 +174,8 @@ def channels_last(arrays: list[Array]) -> list[Array]:
 
 def interleaved(x: Array, groups: int) -> Array:
     """Return the channels of x (N, C, H, W), in equal groups, reordered: the first of each group, then the second of each,
-    ..."""
+    ...
+    """
     n, _, h, w = x.shape
     return np.ascontiguousarray(x.reshape(n, groups, -1, h, w).swapaxes(1, 2)).reshape(x.shape)
 

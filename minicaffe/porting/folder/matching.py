@@ -145,7 +145,8 @@ def _pair(net: Item, weights: Item, made: Net | str, shared: int) -> Pair:
 
 def _types(weights: Item, net: Net) -> tuple[str, ...]:
     """Return types that compute in TEST, without weights, of which the net stored with the weights has some and this one
-    none."""
+    none.
+    """
     kinds = {layer.type: types.get(layer.type) for layer in _layers(weights) if not any(layer.blobs)}
     mine = {layer.type for layer in net.layers}
     computing = (kind for kind, known in kinds.items() if known is not None and known.elementwise)

@@ -202,7 +202,8 @@ def _class_boxes(g: Graph, layer: DetectionOutput, loc: Value, priors: Value, cl
 
 def _kept(g: Graph, layer: DetectionOutput, ranked: str, best: str) -> str:
     """Return 1 for the boxes (N, K * T) that NonMaxSuppression keeps of ranked (N, K, T, 4) with scores best (N, K, T), else
-    0."""
+    0.
+    """
     param = layer.param.detection_output_param
     tall = g("Shape", best, start=2, end=3)
     low, high = (g.columns(ranked, i, i + 2, axis=3) for i in (0, 2))

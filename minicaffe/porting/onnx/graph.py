@@ -187,7 +187,8 @@ class Graph:
 
     def sub_graph(self, inputs: Sequence[Tensor], body: Callable[[Graph, list[str]], list[Tensor]]) -> GraphProto:
         """Return a GraphProto for a Loop, made by body(graph, the inputs' names) -> outputs; it may read this graph's
-        tensors."""
+        tensors.
+        """
         from onnx import helper
 
         def info(tensor: Tensor) -> ValueInfoProto:
@@ -248,7 +249,8 @@ def symbolic_shapes(net: Net, nodes: Sequence[Node]) -> dict[str, Dims]:
 
 def _candidates(net: Net, nodes: Sequence[Node]) -> list[tuple[str, int]]:
     """Return the axes that may be dynamic: all but the channels of inputs, the rows of proposals. A Proposal takes one
-    image."""
+    image.
+    """
     single = {name for node in nodes if dynamic_rois(node.layer) for name in node.bottom_names}
     axes = [(name, axis) for name in net.inputs for axis in range(len(net.blobs[name].shape)) if axis != 1]
     free = [(name, axis) for name, axis in axes if axis or name not in single]

@@ -242,7 +242,8 @@ SMALL = 1024
 
 def write_model(model: ModelProto, weights: Mapping[str, Array], path: str | os.PathLike[str]) -> str | None:
     """Write a model and its weights, checked with onnx's checker and shape inference. The name of the file of weights, if
-    any."""
+    any.
+    """
     import onnx
 
     data = None

@@ -138,7 +138,8 @@ def _roi_align_max(g: Graph, layer: ROIAlign, bottom: list[Value], rois: str) ->
 
 def _samples(g: Graph, corners: str, axis: int, pooled: int, size: str) -> str:
     """Return sample positions (R, pooled, K) at unit steps along an axis of the map, from each bin's start; -1 from its end
-    on."""
+    on.
+    """
     first, last = g.columns(corners, axis, axis + 1), g.columns(corners, axis + 2, axis + 3)
     length = g("Div", g("Add", g("Sub", last, first), 1.0), float(pooled))
     edges = g("Add", g("Mul", np.arange(pooled + 1, dtype=np.float32)[None], length), first)

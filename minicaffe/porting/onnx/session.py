@@ -203,7 +203,8 @@ def _quiet() -> Iterator[None]:
 
 def mean_average_precision(found: Sequence[Arrays], truth: Sequence[Labelled]) -> float:
     """Return mAP at IoU 0.5, as average_precision counts it, of the boxes, scores and classes that a model found on each
-    image."""
+    image.
+    """
     kinds = sorted({int(k) for image in truth for k in image.classes})
     if not kinds:
         raise Error("the labelled images have no boxes")

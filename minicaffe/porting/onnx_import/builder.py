@@ -277,7 +277,8 @@ def finished(builder: Builder, name: str) -> caffe_pb2.NetParameter:
 
 def _in_place(layers: list[caffe_pb2.LayerParameter], kept: set[str], named: set[str]) -> dict[str, str]:
     """Return new names by which layers overwrite a blob that they alone read, unless it is kept. A named blob keeps its
-    name."""
+    name.
+    """
     readers = Counter(bottom for layer in layers for bottom in layer.bottom)
     makers: dict[str, caffe_pb2.LayerParameter] = {}
     first: dict[str, str] = {}  # the first blob of a chain, by the later ones

@@ -87,7 +87,7 @@ def _flock(handle: int) -> bool:
 
 
 def _holder(content: bytes) -> str:
-    """ " (process 123 on host, since 2026-11-22 15:30:01)", or "" if the lock file lacks it."""
+    """Return " (process 123 on host, since 2026-11-22 15:30:01)", or "" if the lock file lacks it."""
     try:
         found = json.loads(content)
         return f" (process {int(found['pid'])} on {found['host']}, since {found['since']})"

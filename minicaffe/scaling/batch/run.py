@@ -176,7 +176,7 @@ def record(row: Row, pipeline: Pipeline) -> Record:
 
 
 def _text(text: str) -> str:
-    r"""Valid UTF-8: other bytes of a file's name are written as \x."""
+    r"""Return valid UTF-8: other bytes of a file's name are written as \x."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -272,7 +272,7 @@ def digest(weights: Weights) -> str:
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """{"settings": {"nms": 0.3}} as "settings.nms", 0.3; tuples as lists, as read from JSON."""
+    """Yield {"settings": {"nms": 0.3}} as "settings.nms", 0.3; tuples as lists, as read from JSON."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{name}.")

@@ -1,4 +1,4 @@
-"""Images in Parquet files, one per row, found by the names and types of columns:
+"""Images in Parquet files, one per row, found by the names and types of columns.
 
     bytes (binary)          the image file itself; an additional column path (string) names it
     image (binary)          the same; or a struct of bytes and path, as written by the datasets library

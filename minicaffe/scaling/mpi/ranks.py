@@ -130,7 +130,7 @@ class Ranks:
         self.hosts = [str(host) for host in self.gather(platform.node())]
 
     def name(self, rank: int) -> str:
-        """ "rank 1 of 2 (host)"."""
+        """Return "rank 1 of 2 (host)"."""
         return f"rank {rank} of {self.count}" + (f" ({self.hosts[rank]})" if self.hosts else "")
 
     def start_sum(self, array: NDArray[Any]) -> Done:

@@ -220,7 +220,8 @@ def suppression(groups: Ints, sources: Ints, boxes: Array, scores: Array, kept: 
 
 def _suppressors(boxes: Array, is_kept: NDArray[np.bool_], rule: Rule) -> tuple[Ints, Array]:
     """Return each box's first kept one that overlaps it by more than the threshold as it is when its turn comes, -1 for
-    none."""
+    none.
+    """
     bounds = [rule.threshold]
     while len(bounds) <= is_kept.sum():
         bounds.append(bounds[-1] * rule.eta if rule.eta < 1 and bounds[-1] > 0.5 else bounds[-1])

@@ -130,7 +130,8 @@ def _anchor_number(
     case: Case[AnchorTarget], k: int, label: float, anchor: Array, gt_boxes: Array, overlaps: Array
 ) -> tuple[float, str, list[str]]:
     """Return number k of a target or of a weight, its formula and steps; overlaps: empty for an anchor that leaves the
-    image."""
+    image.
+    """
     train, which = case.layer.train, case.number
     if which == 1:
         formula = (
