@@ -3,14 +3,14 @@
     @kernel                     # in layers/shape/interp.py: what is computed, and NumPy's way to do it
     def interpolate(x, y, rows, columns): ...
 
-    @provides(interpolate)      # in compiled/shape/interp.py: the same, by loops that Numba compiles
+    @provides(interpolate)      # in compiled/interp.py: the same, by loops that Numba compiles
     def interpolate_by_loops(x, y, rows, columns): ...
 
-    @step_of_layer(Pooling)     # in compiled/pool/pooling.py: a whole forward, as a step that can be kept
+    @step_of_layer(Pooling)     # in compiled/pooling.py: a whole forward, as a step that can be kept
     def pooling_step(layer, bottom, top): ...
 
 This is the only place that chooses: a kernel has at most one provider, which may leave some arguments to NumPy. It is in the
-module of `compiled` that is named as the kernel's, or the layer's, own module of `layers`. It is imported at the first call, if
+module of `compiled` with the name of the kernel's, or the layer's, own module in `layers`. It is imported at the first call, if
 loops are compiled at all.
 """
 
@@ -290,7 +290,7 @@ def load_providers(module: str) -> None:
 
 
 def _providers_of(module: str) -> str:
-    return COMPILED + module.removeprefix(LAYERS)
+    return COMPILED + module.rpartition(".")[2]
 
 
 @lru_cache(maxsize=512)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from types import MethodType
 
 import numpy as np
 import pytest
 from layer_case import LayerCase
 
+import minicaffe
 from minicaffe import TEST, Blob, Layer, Net, kernels, register
 from minicaffe.compiled.jit import loop
 from minicaffe.formats.prototxt import parse_net
@@ -160,3 +163,13 @@ def test_which_loops_a_kernel_names() -> None:
 
     provides(made, loops=(nothing,), backward=(nothing,))(lambda: None)
     assert made.loops() == [nothing] and made.loops(backward=True) == [nothing, nothing]
+
+
+def test_a_file_of_providers_has_the_name_of_at_most_one_file_of_layers() -> None:
+    """kernels.py finds a provider by the last part of its module's name."""
+    package = Path(minicaffe.__file__).parent
+    names = Counter(path.stem for path in (package / "layers").rglob("*.py"))
+    providers = {path.stem for path in (package / "compiled").glob("*.py")} - {"__init__"}
+    assert not any((package / "compiled").glob("*/*.py"))
+    assert len(providers & names.keys()) > 20
+    assert [name for name in providers if names[name] > 1] == []

@@ -28,8 +28,8 @@ import minicaffe.layers
 from minicaffe import kernels, set_num_threads
 from minicaffe.blob import Array, Blob
 from minicaffe.compiled import jit
+from minicaffe.compiled.box_codes import decode_all
 from minicaffe.compiled.jit import Loop
-from minicaffe.compiled.ssd.box_codes import decode_all
 from minicaffe.kernels import step_of
 from minicaffe.layers.conv import gradients, matrix_products, winograd
 from minicaffe.layers.conv.window import (

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from minicaffe import kernels, set_num_threads
-from minicaffe.compiled.conv import depthwise, tiled, winograd
-from minicaffe.compiled.elementwise import eltwise, epilogue
+from minicaffe.compiled import depthwise, eltwise, epilogue, tiled, winograd
 from minicaffe.compiled.jobs import Calls
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd_outliers import all_taps

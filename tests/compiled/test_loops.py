@@ -237,9 +237,7 @@ def test_a_loop_runs_once_even_if_a_signals_handler_raises_in_it() -> None:
 
 def test_a_loop_is_compiled_anew_when_what_it_is_made_of_changes() -> None:
     """max_pool calls what pooled_rows.py writes with the vectors of another package, tiles are made of the same vectors."""
-    from minicaffe.compiled.conv import tiled_loops
-    from minicaffe.compiled.loss import softmax
-    from minicaffe.compiled.pool import pooling_methods
+    from minicaffe.compiled import pooling_methods, softmax, tiled_loops
 
     of_tiles, of_pooling, of_softmax = {"tiled_loops", "tiles", "vectors"}, {"pooled_rows", "vectors"}, {"softmax", "vectors"}
     for module, least in ((tiled_loops, of_tiles), (pooling_methods, of_pooling), (softmax, of_softmax)):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from minicaffe import kernels
 from minicaffe.blob import address_of
+from minicaffe.compiled import pooling_methods as pooling_loops
 from minicaffe.compiled.jobs import Job
-from minicaffe.compiled.pool import pooling_methods as pooling_loops
-from minicaffe.compiled.pool.pooling import LEAST, pooling_calls
-from minicaffe.compiled.pool.pooling_methods import line_length, windows_of
+from minicaffe.compiled.pooling import LEAST, pooling_calls
+from minicaffe.compiled.pooling_methods import line_length, windows_of
 from minicaffe.layers.pool.pooling_methods import ave_pool, max_pool, max_pool_gradient, max_pool_places
 from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis
 from minicaffe.threads import get_num_threads, set_num_threads

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe import kernels
-from minicaffe.compiled import jit, jobs
-from minicaffe.compiled.conv import tiled
-from minicaffe.compiled.conv.tiled_loops import lay_out, put
-from minicaffe.compiled.conv.tiles import LANES, most_alone, most_beside, panel_rows, products, tile_vectors, turned
+from minicaffe.compiled import jit, jobs, tiled
 from minicaffe.compiled.jit import loop
+from minicaffe.compiled.tiled_loops import lay_out, put
+from minicaffe.compiled.tiles import LANES, most_alone, most_beside, panel_rows, products, tile_vectors, turned
 from minicaffe.compiled.vectors import copy, copy_every_other, copy_inside
 from minicaffe.layers.conv.window import Window, convolve_by_definition
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue

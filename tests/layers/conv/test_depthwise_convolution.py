@@ -14,8 +14,8 @@ from layer_case import LayerCase
 from loops_in_python import computing
 
 from minicaffe import Net, kernels, set_num_threads, threads
-from minicaffe.compiled.conv import depthwise
-from minicaffe.compiled.conv.depthwise_3x3 import convolve_maps
+from minicaffe.compiled import depthwise
+from minicaffe.compiled.depthwise_3x3 import convolve_maps
 from minicaffe.errors import LayerError, PrototxtWarning, WeightsError
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.kernels import loops_of

@@ -16,7 +16,7 @@ from loops_in_python import computing
 
 from minicaffe import check_gradient, kernels
 from minicaffe.blob import Blob
-from minicaffe.compiled.conv import matrix_products as by_tiles
+from minicaffe.compiled import matrix_products as by_tiles
 from minicaffe.errors import LayerError
 from minicaffe.layers import create
 from minicaffe.layers.conv import matrix_products

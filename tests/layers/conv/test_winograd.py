@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from minicaffe import kernels, threads
-from minicaffe.compiled import jobs
-from minicaffe.compiled.conv import winograd as by_loops
-from minicaffe.compiled.conv import winograd_loops
-from minicaffe.compiled.elementwise.epilogue import table
+from minicaffe.compiled import jobs, winograd_loops
+from minicaffe.compiled import winograd as by_loops
+from minicaffe.compiled.epilogue import table
 from minicaffe.compiled.jit import DynamicArray
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import winograd, winograd_outliers, winograd_tiles, winograd_weights

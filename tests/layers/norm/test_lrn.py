@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe import check_gradient, kernels
-from minicaffe.compiled.norm import lrn as loops_of_lrn
+from minicaffe.compiled import lrn as loops_of_lrn
 from minicaffe.errors import LayerError
 from minicaffe.layers.norm import lrn
 from minicaffe.layers.norm.lrn import powered, window_sum

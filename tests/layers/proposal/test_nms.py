@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from loops_in_python import computing
 
 from minicaffe import kernels
-from minicaffe.compiled.proposal.nms import suppress
+from minicaffe.compiled.nms import suppress
 from minicaffe.layers.proposal.nms import BLOCK, PIXELS, Overlaps, suppress_by_definition
 from minicaffe.ops import nms
 

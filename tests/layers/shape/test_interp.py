@@ -11,7 +11,7 @@ from neuron_checks import normal
 from peak import assert_too_large, traced_peak
 
 from minicaffe import kernels
-from minicaffe.compiled.shape import interp as loops_of_interp
+from minicaffe.compiled import interp as loops_of_interp
 from minicaffe.errors import LayerError
 from minicaffe.layers.shape import interp
 

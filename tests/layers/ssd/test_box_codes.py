@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ssd_reference import made_boxes, plain_nms
 
-from minicaffe.compiled.ssd.box_codes import decode_all
+from minicaffe.compiled.box_codes import decode_all
 from minicaffe.layers.ssd.box_codes import (
     CENTER_SIZE,
     CORNER,

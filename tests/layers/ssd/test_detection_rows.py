@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from loops_in_python import computing
 
 from minicaffe import kernels
-from minicaffe.compiled.ssd.detection_rows import largest
+from minicaffe.compiled.detection_rows import largest
 from minicaffe.layers.ssd.box_codes import nms
 from minicaffe.layers.ssd.detection_rows import image_detections
 

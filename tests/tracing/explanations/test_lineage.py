@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minicaffe import TEST, Net, Tracer, explain
-from minicaffe.compiled.proposal.nms import suppress
+from minicaffe.compiled.nms import suppress
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect

@@ -12,10 +12,12 @@ import numpy as np
 
 from minicaffe import threads
 from minicaffe.blob import Array, Blob, address_of
-from minicaffe.compiled import jit
-from minicaffe.compiled.elementwise.epilogue import table
+from minicaffe.compiled import jit, winograd_loops
+from minicaffe.compiled.epilogue import table
 from minicaffe.compiled.jit import DynamicArray, ScratchArray
 from minicaffe.compiled.jobs import BlobJob, Calls, Job, KeptStep
+from minicaffe.compiled.tiles import panel_rows
+from minicaffe.compiled.winograd_loops import POWERS
 from minicaffe.kernels import provides
 from minicaffe.layers.conv import winograd, winograd_outliers
 from minicaffe.layers.conv.window import Window
@@ -23,10 +25,6 @@ from minicaffe.layers.conv.winograd import Shapes, channels_of, fixup, tiles_at_
 from minicaffe.layers.conv.winograd_outliers import Flags, Taps, all_taps, taps_of_pieces
 from minicaffe.layers.conv.winograd_tiles import TOGETHER, Block, G, Tiling, count_of_pieces, offsets, to_pieces
 from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue
-
-from . import winograd_loops
-from .tiles import panel_rows
-from .winograd_loops import POWERS
 
 PANELS = 6
 """Panels whose factors a task makes, at least."""

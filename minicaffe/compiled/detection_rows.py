@@ -8,7 +8,7 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.compiled.jit import loop
-from minicaffe.compiled.proposal.nms import suppress
+from minicaffe.compiled.nms import suppress
 from minicaffe.kernels import provides
 from minicaffe.layers.ssd import detection_rows
 from minicaffe.layers.ssd.detection_rows import Rules

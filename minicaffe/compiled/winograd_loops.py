@@ -21,10 +21,9 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.compiled.jit import Registers, intrinsic, loop
+from minicaffe.compiled.tiles import LANES, panel_products
 from minicaffe.compiled.vectors import Vectors
 from minicaffe.layers.conv.winograd_tiles import POINTS
-
-from .tiles import LANES, panel_products
 
 _p, _q = POINTS[1], POINTS[3]
 POWERS: Array = np.array([_p, _q, _p**2, _q**2, _p**3, _q**3, _p**2 + _q**2, _p**2 * _q**2], np.float32)

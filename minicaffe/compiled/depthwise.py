@@ -18,6 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
+from minicaffe.compiled import depthwise_3x3
+from minicaffe.compiled.compiled_product import CompiledProduct
+from minicaffe.compiled.depthwise_3x3 import convolve_maps
 from minicaffe.compiled.jit import DynamicArray, Loop, Registers, ScratchArray, intrinsic, loop
 from minicaffe.compiled.jobs import Calls
 from minicaffe.compiled.vectors import Vectors, copy, copy_every_other
@@ -25,10 +28,6 @@ from minicaffe.layers.conv.columns import runs_of
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 from minicaffe.threads import get_num_threads, parts, run
-
-from . import depthwise_3x3
-from .compiled_product import CompiledProduct
-from .depthwise_3x3 import convolve_maps
 
 Pair = tuple[int, int]
 Places = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Concat as copies that threads share."""
+""""""
 
 from __future__ import annotations
 

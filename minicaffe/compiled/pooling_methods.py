@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array
 from minicaffe.compiled.jit import loop
+from minicaffe.compiled.pooled_rows import MOST, add_rows, divide, max_rows, max_windows, mean_windows, sum_up
 from minicaffe.kernels import provides
 from minicaffe.layers.pool import pooling_methods as methods
 from minicaffe.layers.pool.pooling_methods import maps_of
 from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis
 from minicaffe.threads import Scratch
-
-from .pooled_rows import MOST, add_rows, divide, max_rows, max_windows, mean_windows, sum_up
 
 Windows = tuple[int, int, int, int, int, int]
 """Kernel, stride and pad, each of rows and of columns."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled.channel_blocks import PLACE_TYPES, Part, add_to_places, pool_places, read_only, read_place, write_place
 from minicaffe.compiled.jit import loop
+from minicaffe.compiled.samples import PIXEL_TYPES, list_pixels, listed_samples
 from minicaffe.kernels import provides
 from minicaffe.layers.roi import psroi_align
 from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.layers.roi.roi_samples import SamplePlan
-
-from .channel_blocks import PLACE_TYPES, Part, add_to_places, pool_places, read_only, read_place, write_place
-from .samples import PIXEL_TYPES, list_pixels, listed_samples
 
 
 @loop(f"{PLACE_TYPES}, Array(T, 3, 'C', True), int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,:,::1]")

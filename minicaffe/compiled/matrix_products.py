@@ -9,13 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled import tiled
+from minicaffe.compiled.tiled import PIXEL
+from minicaffe.compiled.tiled_loops import convolve_strips
+from minicaffe.compiled.tiles import LANES
 from minicaffe.kernels import provides
 from minicaffe.layers.conv.matrix_products import LARGE, LEAST, has_few_rows, multiply
-
-from . import tiled
-from .tiled import PIXEL
-from .tiled_loops import convolve_strips
-from .tiles import LANES
 
 LEAST_TURNED = 1 << 20
 """Numbers of weights whose columns lie one after the other, from which on tiles are faster."""

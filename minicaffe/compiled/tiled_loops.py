@@ -19,9 +19,8 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.compiled.jit import loop
+from minicaffe.compiled.tiles import LANES, products, turned
 from minicaffe.compiled.vectors import copy, copy_inside
-
-from .tiles import LANES, products, turned
 
 at = np.uint64
 """An index that is not negative: Numba then does not look whether it counts from the end."""

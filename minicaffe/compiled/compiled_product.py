@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minicaffe.blob import Array, Blob, address_of
-from minicaffe.compiled.elementwise.epilogue import table
+from minicaffe.compiled.epilogue import table
 from minicaffe.compiled.jobs import BlobJob, Calls, Job, KeptStep
 from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from minicaffe.blob import Array
+from minicaffe.compiled.channel_blocks import PLACE_TYPES, Part, add_to_places, pool_places, read_only, read_place, write_place
 from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.roi import psroi_pooling
 from minicaffe.layers.roi.roi_geometry import BIN_TYPES, BinPlan, Ints
-
-from .channel_blocks import PLACE_TYPES, Part, add_to_places, pool_places, read_only, read_place, write_place
 
 pool_place = loop(f"T[:,:,::1], int64[::1], {BIN_TYPES}, T[:,:,:,::1], int64, int64")(psroi_pooling.ps_roi_pool_by_definition)
 add_place = loop(f"Array(T, 4, 'C', True), int64[::1], {BIN_TYPES}, T[:,:,::1], int64, int64")(

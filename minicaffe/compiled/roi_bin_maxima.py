@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from minicaffe.blob import Array
+from minicaffe.compiled.channel_blocks import read_only
 from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.roi import roi_bin_maxima
 from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.threads import parts, run
-
-from .channel_blocks import read_only
 
 add_channels = loop("Array(T, 3, 'C', True), int64[::1], Array(int32, 3, 'C', True), T[:,:,::1], int64, int64")(
     roi_bin_maxima.backward_by_definition

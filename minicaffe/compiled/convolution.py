@@ -1,4 +1,4 @@
-"""Convolution's forward as calls that threads share, and the loops that convolutions run."""
+""""""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.compiled.elementwise.epilogue import backward, scale_shift_relu
+from minicaffe.compiled import depthwise
+from minicaffe.compiled.compiled_product import CompiledProduct
+from minicaffe.compiled.epilogue import backward, scale_shift_relu
+from minicaffe.compiled.gradients import add_columns
+from minicaffe.compiled.tiled_loops import convolve_strips, make_panels
+from minicaffe.compiled.winograd import LoopsProduct
+from minicaffe.compiled.winograd_loops import convolve_planes, make_factors
 from minicaffe.kernels import Loops, Step, step_of_layer
 from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.winograd import possible
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
-
-from . import depthwise
-from .compiled_product import CompiledProduct
-from .gradients import add_columns
-from .tiled_loops import convolve_strips, make_panels
-from .winograd import LoopsProduct
-from .winograd_loops import convolve_planes, make_factors
 
 
 def loops_of(layer: Convolution) -> Loops:

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.compiled import depthwise, tiled
+from minicaffe.compiled.winograd import LoopsProduct, takes_factors
 from minicaffe.kernels import provides
 from minicaffe.layers.conv import convolution_products as kernels
 from minicaffe.layers.conv.convolution_products import LEAST_FILTERS, Product, WeightCache, supports_from
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd import Shapes
 from minicaffe.layers.elementwise.epilogue import Epilogue
-
-from . import depthwise, tiled
-from .winograd import LoopsProduct, takes_factors
 
 LEAST_CHANNELS, LEAST_TILES = LEAST_FILTERS, 16
 """For Winograd, with factors that are kept, beside tiled.py's way: 16 to 64 channels of 55x55 maps 0.9, 28x28 0.5 to 0.6. 16

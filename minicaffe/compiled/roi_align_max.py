@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
+from minicaffe.compiled.channel_blocks import pool_blocks, read_only, read_pixels
 from minicaffe.compiled.jit import loop
 from minicaffe.kernels import provides
 from minicaffe.layers.roi import roi_align_max
 from minicaffe.layers.roi.roi_geometry import LOWEST, Ints
 from minicaffe.layers.roi.roi_samples import SamplePlan
 from minicaffe.threads import parts, run
-
-from .channel_blocks import pool_blocks, read_only, read_pixels
 
 pool_channels = loop("T[:,:,::1], int64[::1], T[:,:,::1], T[:,:,::1], T, T, T[:,:,:,::1], int32[:,:,:,::1], int64")(
     roi_align_max.roi_align_max_by_definition

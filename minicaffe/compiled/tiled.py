@@ -15,15 +15,14 @@ import numpy as np
 
 from minicaffe.blob import ALIGNMENT, Array, aligned_zeros
 from minicaffe.compiled import jit
+from minicaffe.compiled.compiled_product import CompiledProduct
 from minicaffe.compiled.jit import DynamicArray, ScratchArray
 from minicaffe.compiled.jobs import Calls
+from minicaffe.compiled.tiled_loops import Numbers, convolve_strips, make_panels
+from minicaffe.compiled.tiles import LANES, most_alone, most_beside, panel_rows, tile_vectors
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 from minicaffe.threads import get_num_threads, parts, run
-
-from .compiled_product import CompiledProduct
-from .tiled_loops import Numbers, convolve_strips, make_panels
-from .tiles import LANES, most_alone, most_beside, panel_rows, tile_vectors
 
 DEPTH = 1024
 """Most numbers of K in a block, where a channel has no more. A tile's columns then are 96 KB with AVX2, 192 with AVX-512: they

@@ -12,13 +12,12 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.compiled.jit import DynamicArray, Loop, ScratchArray
 from minicaffe.compiled.jobs import LEAST, BlobJob, Calls, Job, KeptStep
+from minicaffe.compiled.pooling_methods import ave_pool, ave_pool_one, line_length, max_pool, windows_of
 from minicaffe.kernels import Loops, step_of_layer
 from minicaffe.layers.pool.pooling import AVE, MAX, STOCHASTIC, Pooling
 from minicaffe.layers.pool.pooling_methods import divisors
 from minicaffe.layers.pool.pooling_windows import PoolAxis
 from minicaffe.threads import cut, get_num_threads
-
-from .pooling_methods import ave_pool, ave_pool_one, line_length, max_pool, windows_of
 
 
 def loops_of(layer: Pooling) -> Loops:

@@ -1,4 +1,4 @@
-"""Layers that only rearrange, as copies that threads share."""
+""""""
 
 from __future__ import annotations
 

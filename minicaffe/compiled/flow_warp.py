@@ -1,4 +1,4 @@
-"""FlowWarp by compiled loops: rows or channels on all threads."""
+""""""
 
 from __future__ import annotations
 

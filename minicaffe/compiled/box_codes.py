@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array
 from minicaffe.compiled.jit import loop
-from minicaffe.compiled.proposal.nms import suppress, takes
+from minicaffe.compiled.nms import suppress, takes
 from minicaffe.kernels import provides
 from minicaffe.layer import Layer
 from minicaffe.layers.ssd import box_codes
