@@ -17,6 +17,7 @@ from forked import begun, needs_fork
 
 from minicaffe.cli import main
 from minicaffe.errors import Error
+from minicaffe.scaling.batch import run as batch_run
 from minicaffe.scaling.batch.folder import LOCK, Folder, locked
 
 pq = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
@@ -37,7 +38,7 @@ def running(folder: Path) -> Iterator[int]:
         time.sleep(60)
 
     def run() -> None:
-        run.do_part = slow  # type: ignore[assignment]
+        batch_run.do_part = slow  # type: ignore[assignment]
         main([*ARGUMENTS, *RUN])
 
     child = begun(run)
