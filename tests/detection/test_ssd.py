@@ -18,7 +18,7 @@ from minicaffe import TEST, Net
 from minicaffe.cli import main
 from minicaffe.detection import load
 from minicaffe.detection.detect import detect
-from minicaffe.detection.families import detect_ssd
+from minicaffe.detection.families import FAMILY_NAMES, detect_ssd
 from minicaffe.detection.rows import RowsEnd, pick_rows, prepare_ssd_image
 from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import DataError, Error
@@ -109,7 +109,7 @@ def test_nets_that_do_not_fit(net: Net) -> None:
     Path("plain.prototxt").write_text('input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }')
     plain = Net("plain.prototxt", TEST)
     assert ssd_layer(plain) is None
-    with pytest.raises(Error, match="this net does not end as SSD, RefineDet, YOLO, MS-CNN and SqueezeDet nets do"):
+    with pytest.raises(Error, match=f"this net does not end as {FAMILY_NAMES} do"):
         detect_ssd(plain, PICTURE)
     Path("grey.prototxt").write_text(SSD.replace("dim: 3 dim: 4", "dim: 1 dim: 4"))
     with pytest.raises(Error, match=r"an SSD net has one input, of shape \(N, 3, .*; this net's are data \(1, 1, 4, 6\)"):
@@ -142,7 +142,7 @@ def test_a_scale_factor_is_for_nets_that_end_in_rows(net: Net) -> None:
     Path("ssd.prototxt").write_text(DETECTOR)
     result = run("--scale-factor", "2", "--random-weights")
     assert result.exit_code == 1
-    assert "--scale-factor does nothing here: only SSD, RefineDet, YOLO, MS-CNN and SqueezeDet nets take it" in result.output
+    assert f"--scale-factor does nothing here: only {FAMILY_NAMES} take it" in result.output
 
 
 def test_the_command_names_means_and_factor_when_nothing_is_found(net: Net) -> None:
