@@ -278,12 +278,12 @@ class Convolution(Fusing):
 
 
 class DepthwiseConvolution(LayoutFromWeights, Convolution):
-    """DepthwiseConvolution: a convolution with one group for each channel.
+    """Convolution with one group for each channel. ConvolutionDepthwise is the same.
+
+    DepthwiseConvolution: a convolution with one group for each channel.
 
         y[c J + j] = bias[c J + j] + sum over taps of weight[c J + j, 0, taps] * x[c, o * stride - pad + taps * dilation]
     Source: the layer of the MobileNet and ShuffleNet forks of Caffe, where it is also called ConvolutionDepthwise.
-
-    Convolution with one group for each channel. ConvolutionDepthwise is the same.
 
     bottom: x (N, C, *map), one or more of the same shape. top: y (N, num_output, *windows), one for each bottom;
     num_output is a multiple of C. convolution_param as Convolution's; group need not be given. Another group than C has no

@@ -241,11 +241,11 @@ def add_through_lengths(weight: Blob, du: Array) -> None:
 
 
 class Embed(Layer):
-    """Embed: one row of a table for each number: y = weight[x] + bias. InnerProduct of one-hot vectors, without making them.
+    """y[n...] = weight[x[n...]] + bias.
+
+    Embed: one row of a table for each number: y = weight[x] + bias. InnerProduct of one-hot vectors, without making them.
 
     Source: Caffe's embed_layer.cpp.
-
-    y[n...] = weight[x[n...]] + bias.
 
     bottom: x, any shape, whole numbers in [0, input_dim), as floats. top: y (*x's shape, num_output).
     blobs: weight (input_dim, num_output), bias (num_output).

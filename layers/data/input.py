@@ -100,9 +100,9 @@ class DummyData(Layer):
 
 
 class MemoryData(DataLayer):
-    """MemoryData: batches of arrays that the caller hands over. Source: Caffe's memory_data_layer.cpp.
+    """Batch after batch of what reset was given (Net.set_input_arrays calls it), from the first again after the last.
 
-    Batch after batch of what reset was given (Net.set_input_arrays calls it), from the first again after the last.
+    MemoryData: batches of arrays that the caller hands over. Source: Caffe's memory_data_layer.cpp.
 
     No bottom. top: data (batch_size, channels, height, width), labels (batch_size, 1, 1, 1). transform_param is not applied, as
     in Caffe.
@@ -163,9 +163,9 @@ class MemoryData(DataLayer):
 
 
 class Parameter(Layer):
-    """Parameter: a learnable blob as a top: y = weight. Source: Caffe's parameter_layer.hpp; happynear's.
+    """y = weight.
 
-    y = weight.
+    A learnable blob as a top. Source: Caffe's parameter_layer.hpp; happynear's.
 
     No bottom. top: y, of the shape that parameter_param gives (none: a scalar). blobs: weight, of y's shape, filled by
     blob_filler (happynear's; default: 0).

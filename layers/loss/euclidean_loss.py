@@ -20,13 +20,13 @@ from minicaffe.layers.loss.loss import (
 
 
 class EuclideanLoss(DifferenceLoss):
-    """EuclideanLoss: half the mean squared distance.
+    """loss = sum((x - target)^2) / (2 N).
+
+    EuclideanLoss: half the mean squared distance.
 
         loss = sum((x - target)^2) / (2 N)        dx = (x - target) / N = -dtarget
 
     Source: Caffe's euclidean_loss_layer.cpp.
-
-    loss = sum((x - target)^2) / (2 N).
 
     bottom: x (N, ...), target with as many values and the same first axis. top: loss (). Both bottoms get gradients.
     Raises LayerError for a target of another size.
@@ -62,15 +62,15 @@ class EuclideanLoss(DifferenceLoss):
 
 
 class ContrastiveLoss(DifferenceLoss):
-    """ContrastiveLoss: pulls pairs of the same kind together, and pushes others apart up to a margin.
+    """Contrastive loss of pairs of features, with contrastive_loss_param.margin (default 1) and legacy_version.
+
+    ContrastiveLoss: pulls pairs of the same kind together, and pushes others apart up to a margin.
 
         d_i = |a_i - b_i|        loss = sum_i (y_i d_i^2 + (1 - y_i) max(margin - d_i, 0)^2) / (2 N)
         legacy_version: max(margin - d_i^2, 0) in place of max(margin - d_i, 0)^2
 
     Source: Hadsell, Chopra, LeCun, CVPR 2006; Caffe's contrastive_loss_layer.cpp, whose gradient divides by d + 1e-4; for a
     fourth bottom happynear's.
-
-    Contrastive loss of pairs of features, with contrastive_loss_param.margin (default 1) and legacy_version.
 
     bottom: a (N, C), b (N, C), y (N,): 0 for pairs of different kinds, anything from 1 up for the same kind. top: loss ().
     With a fourth bottom (happynear's) the last two are the labels of a and b, which are equal for the same kind.

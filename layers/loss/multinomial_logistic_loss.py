@@ -151,14 +151,14 @@ class InfogainLoss(SoftmaxWithLoss):
 
 
 class HingeLoss(ImageLoss):
-    """HingeLoss: one-versus-all margins.
+    """Hinge loss of scores against one whole label an image, with hinge_loss_param.norm L1 (default) or L2.
+
+    HingeLoss: one-versus-all margins.
 
         m_ik = max(0, 1 - s_ik x_ik), s = 1 at the true class and -1 elsewhere
         L1: loss = sum(m) / N        L2: loss = sum(m^2) / N
 
     Source: Caffe's hinge_loss_layer.cpp.
-
-    Hinge loss of scores against one whole label an image, with hinge_loss_param.norm L1 (default) or L2.
 
     bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: loss ().
     Raises LayerError for another number of labels, and for a label that is not whole or not a class.

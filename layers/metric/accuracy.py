@@ -15,16 +15,16 @@ from minicaffe.layers.loss.loss import check_label_count, check_positions, class
 
 
 class Accuracy(Layer):
-    """Accuracy: how often the true class is among the top_k highest scores.
+    """The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores, or with
+    min_is_better lowest ones.
+
+    Accuracy: how often the true class is among the top_k highest scores.
 
         right_i = (how many classes score at least as high as the true one, itself included) <= top_k
         accuracy = sum_i right_i / (positions that are not ignored)
 
     Source: Caffe's accuracy_layer.cpp; ties count against the true class. With happynear's min_is_better (NormFace) the lowest
     scores are the best, and of equal ones that of the lowest class.
-
-    The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores, or with
-    min_is_better lowest ones.
 
     bottom: x (N, C, ...) scores along accuracy_param.axis (default 1), labels, one for each
     position in order: (N, ...), of any shape.
@@ -110,15 +110,15 @@ def among_highest(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.
 
 
 class EltwiseAccuracy(Layer):
-    """EltwiseAccuracy: how often the true class of a pixel is among its top_k highest scores.
+    """The fraction of pixels whose true class is among the eltwise_accuracy_param.top_k (default 1) highest scores.
+
+    EltwiseAccuracy: how often the true class of a pixel is among its top_k highest scores.
 
         rank = how many classes score higher than the true one, and of those with an equal score how many come after it
         accuracy = how many pixels have rank < top_k / the pixels that are not ignored
 
     Source: HyeonwooNoh/caffe's eltwise_accuracy_layer.cpp. It differs from Accuracy in equal scores, of which the last
     class goes first, and in the shape of its top. Where every pixel is ignored it gives 0 like Accuracy; the fork divides by 0.
-
-    The fraction of pixels whose true class is among the eltwise_accuracy_param.top_k (default 1) highest scores.
 
     ignore_label: pixels of this true class do not count.
     bottom: x (N, C, ...) scores, labels (N, 1, ...). top: (1, 1, 1, 1), 0 when every pixel is ignored. No gradient.
@@ -150,15 +150,15 @@ class EltwiseAccuracy(Layer):
 
 
 class SegAccuracy(Layer):
-    """SegAccuracy: how well each pixel's class is found, as pixel accuracy, mean recall and mean intersection over union.
+    """The pixel accuracy, the mean recall and the mean IoU of scores; all three, whatever seg_accuracy_param.metric says.
+
+    SegAccuracy: how well each pixel's class is found, as pixel accuracy, mean recall and mean intersection over union.
 
         m[t, p] = how many pixels of the true class t have their highest score at class p (of equal ones the last)
         accuracy = the sum of m[c, c] / the sum of m; recall_c = m[c, c] / row c, the mean over the classes that are there;
         IoU_c = m[c, c] / (row c + column c - m[c, c]), 1 for a class that is neither there nor found, the mean over all classes
 
     Source: hszhao/PSPNet's seg_accuracy_layer.cpp and confusion_matrix.cpp.
-
-    The pixel accuracy, the mean recall and the mean IoU of scores; all three, whatever seg_accuracy_param.metric says.
 
     ignore_label: pixels of these true classes do not count. reset: false: all pixels since the net was made count.
     bottom: x (N, C, H, W) scores, labels (N, 1, H, W). top: (1, 1, 1, 3). No gradient.

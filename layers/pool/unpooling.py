@@ -21,7 +21,9 @@ MAX, AVE, TILE = caffe_pb2.UnpoolingParameter.MAX, caffe_pb2.UnpoolingParameter.
 
 
 class Unpooling(Layer):
-    """Unpooling: each number of a pooled map put back into, or spread over, its window.
+    """The reverse of Pooling with the same kernel and stride (pad must be 0); MAX, AVE or TILE.
+
+    Unpooling: each number of a pooled map put back into, or spread over, its window.
 
         MAX   y = 0 but for x at its mask's place, or without a mask at its window's first pixel (the map's last where past it)
         AVE   y = the sum over the windows that cover a pixel of x / the window's size, clipped to the map
@@ -30,8 +32,6 @@ class Unpooling(Layer):
     Source: HyeonwooNoh/caffe's (DeconvNet's) unpooling_layer.cpp. That adds to what AVE's and TILE's top held before,
     divides in TILE's backward only, and gives the gradient of a place to all numbers put there. This one starts at 0, and its
     backward is the gradient.
-
-    The reverse of Pooling with the same kernel and stride (pad must be 0); MAX, AVE or TILE.
 
     bottom: x (N, C, H, W); with MAX optionally the mask (N, C, H, W), indices h * OW + w as Pooling's second top; AVE and TILE
     do not read it. top: y (N, C, OH, OW): unpool_size, or unpool_h and unpool_w.
@@ -172,15 +172,15 @@ SEGNETS = ("scale_h", "scale_w", "pad_out_h", "pad_out_w", "upsample_h", "upsamp
 
 
 class Upsample(Forked):
-    """Upsample: SegNet's, which puts each number where the mask of a MAX pooling says, or YOLO's, which repeats each pixel.
+    """With a mask each number goes to its place, all else is 0; without one each pixel becomes scale x scale equal ones.
+
+    Upsample: SegNet's, which puts each number where the mask of a MAX pooling says, or YOLO's, which repeats each pixel.
 
         two bottoms: y = 0 but for y[n, c, mask[n, c, h, w]] = x[n, c, h, w]
         one bottom:  y[..., h, w] = x[..., h / scale, w / scale]
 
     Source: alexgkendall/caffe-segnet's and eric612/MobileNet-YOLO's upsample_layer.cpp. Where two numbers have one place,
     SegNet's backward gives the gradient to both, though the later one replaced the earlier; this one gives it to the later one.
-
-    With a mask each number goes to its place, all else is 0; without one each pixel becomes scale x scale equal ones.
 
     bottom: x (N, C, H, W), mask of its shape (indices h * OW + w, as MAX Pooling's second top). top: y (N, C, OH, OW):
     upsample_h x upsample_w, else scale times H and W (scale, default 2, or scale_h and scale_w), with pad_out_h or pad_out_w

@@ -12,13 +12,10 @@ from minicaffe.layers.recurrent.base import Recurrent
 
 
 class RNN(Recurrent):
-    """RNN: a layer of tanh units that sees its own last output, and a layer of tanh units on it.
+    """h[t] = tanh(weight_h (cont[t] h[t-1]) + weight_x x[t] + bias), y[t] = tanh(weight_y h[t] + bias_y), D = num_output units.
 
-        h[t] = tanh(weight_h (cont[t] h[t-1]) + weight_x x[t] + bias (+ weight_static x_static))
-        y[t] = tanh(weight_y h[t] + bias_y)
-    Source: Caffe's rnn_layer.cpp.
-
-    h[t] = tanh(weight_h (cont[t] h[t-1]) + weight_x x[t] + bias), y[t] = tanh(weight_y h[t] + bias_y), D = num_output units.
+    A layer of tanh units that sees its own last output, and a layer of tanh units on it. A static input adds
+    weight_static x_static to the first sum. Source: Caffe's rnn_layer.cpp.
 
     bottom: x (T, S, ...), T steps of S streams; cont (T, S), 0 where a sequence begins, else 1; optionally a static input
     (S, ...); with expose_hidden the first state h (1, S, D). top: y (T, S, D); with expose_hidden the last h (1, S, D).
@@ -69,11 +66,11 @@ class RNN(Recurrent):
 
 
 class ContinuationIndicator(Layer):
-    """ContinuationIndicator: which time steps continue a sequence, for LSTM: 0 for the first, 1 for the others.
+    """0 for the first time step of every sequence, 1 for the others. No gradient.
+
+    ContinuationIndicator: which time steps continue a sequence, for LSTM: 0 for the first, 1 for the others.
 
     Source: crnn.caffe's continuation_indicator_layer.cpp; with a bottom, Deep Detect's (beniz/caffe).
-
-    0 for the first time step of every sequence, 1 for the others. No gradient.
 
     bottom: none, or x, whose length along continuation_indicator_param.axis (default 0) is the number of sequences N. top:
     (T, N), with T time_step, and N batch_size if there is no bottom.

@@ -20,12 +20,10 @@ from minicaffe.proto import caffe_pb2
 
 
 class BatchReindex(Layer):
-    """BatchReindex: the items of a batch in another order, some left out, some repeated: y[m] = x[index[m]].
+    """y[m] = x[index[m]].
 
-        dx[n] = sum of dy[m] over the m with index[m] = n
+    The items of a batch in another order, some left out, some repeated. dx[n] = the sum of dy[m] over the m with index[m] = n.
     Source: Caffe's batch_reindex_layer.cpp.
-
-    y[m] = x[index[m]].
 
     bottom: x (N, ...); index (M), whole numbers in [0, N), as floats. top: y (M, ...).
     Raises LayerError when x is a scalar, index is not one-dimensional, or one of its numbers is no index of x.
@@ -96,7 +94,9 @@ def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:
 
 
 class Filter(DynamicTops):
-    """Filter: only the items of a batch that a selector names: y = x[selector != 0]. Source: Caffe's filter_layer.cpp.
+    """y[i] = x[i] without the items n for which selector[n] is 0.
+
+    Filter: only the items of a batch that a selector names: y = x[selector != 0]. Source: Caffe's filter_layer.cpp.
 
     With channel-pruning's filter_param it is another layer, ChannelFilter.
 
@@ -106,8 +106,6 @@ class Filter(DynamicTops):
 
     Source: He et al., Channel Pruning (arXiv:1707.06168); ethanhe42/caffe-pro's filter_layer.cpp and .cu, of which the code for
     the CPU is not written.
-
-    y[i] = x[i] without the items n for which selector[n] is 0.
 
     bottom: any number of x[i] (N, ...), then the selector (N), which may have more axes of length 1. top: y[i] (M, ...), M
     being how many numbers of the selector are not 0. The tops have their true shapes from the first forward on; before

@@ -83,13 +83,13 @@ Taps = tuple[tuple[slice, ...], tuple[slice, ...]]
 
 
 class Pooling3D(Layer):
-    """Pooling3D: the maximum or the mean of every window of frames and pixels of a clip.
+    """Windows of kernel_depth x kernel_size x kernel_size, each giving one number; MAX's gradient goes to the first maximum.
+
+    Pooling3D: the maximum or the mean of every window of frames and pixels of a clip.
 
         L' = ceil((L - kernel_depth) / temporal_stride) + 1, H' and W' likewise; windows are clipped to the clip
 
     Source: Tran et al., 2015; C3D's pooling3d_layer.cpp.
-
-    Windows of kernel_depth x kernel_size x kernel_size, each giving one number; MAX's gradient goes to the first maximum.
 
     bottom: x (N, C, L, H, W). top: y (N, C, L', H', W'). pooling3d_param: stride in pixels,
     temporal_stride in frames; kernel_l and stride_l are Pseudo-3D ResNet's names of kernel_depth and temporal_stride.

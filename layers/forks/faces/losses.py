@@ -14,15 +14,15 @@ from minicaffe.layers.loss.loss import ClassAxis, ImageLoss, Loss, check_label_c
 
 
 class CenterLoss(Loss):
-    """CenterLoss: the distance of features to the centre of their class, and centres that follow.
+    """Half the mean squared distance of features to the centre of their class. As in the originals, it counts only with an
+    explicit loss_weight.
+
+    CenterLoss: the distance of features to the centre of their class, and centres that follow.
 
         loss = sum_i |x_i - c[label_i]|^2 / (2 N), or with L1 sum_i |x_i - c[label_i]|_1 / N
 
     The centres' diff is no gradient, on purpose: the sum over their features of (c - x), or its sign, over 1 + their number,
     whatever the loss weight is. Source: Wen et al., 2016; caffe-face's and happynear's center_loss_layer.cpp.
-
-    Half the mean squared distance of features to the centre of their class. As in the originals, it counts only with an
-    explicit loss_weight.
 
     bottom: x (N, ...) features, which are one vector from center_loss_param.axis on; labels (N,). top: loss ().
     blobs: centre (num_output, K). distance_type: L2 or L1.
@@ -82,7 +82,9 @@ class CenterLoss(Loss):
 
 
 class GeneralContrastiveLoss(Loss):
-    """GeneralContrastiveLoss: distances to the own class pulled below a margin, those to the others pushed above another.
+    """The contrastive loss of distances to all classes.
+
+    GeneralContrastiveLoss: distances to the own class pulled below a margin, those to the others pushed above another.
 
         loss = sum(|p| own + |q| other) / N        p, q = positive_weight, negative_weight
         own[i] = min(max(x[i, label_i] - positive_margin, 0), positive_outlier_thresh)
@@ -96,8 +98,6 @@ class GeneralContrastiveLoss(Loss):
 
     Source: happynear's general_constrastive_loss_layer.cpp (Wang et al., NormFace, arXiv:1704.06369), whose backward takes x
     below positive_outlier_thresh for x - positive_margin below it. This one is the exact gradient, at fixed choices.
-
-    The contrastive loss of distances to all classes.
 
     bottom: x (N, ...) distances, of which every value after the first axis is a class; labels (N,). top: loss (); the means of
     own, of max(negative_margin - x, 0) over the other classes, and with add_intra_mae m (2,) or (3,), without gradients. square

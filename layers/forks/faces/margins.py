@@ -163,7 +163,9 @@ class LabelSpecificRescale(LabelScores):
 
 
 class MarginInnerProduct(Layer):
-    """MarginInnerProduct: scores by the angle to each class, with a margin for the own one (A-Softmax).
+    """Scores |x| cos a, with the margin for the labels' classes.
+
+    MarginInnerProduct: scores by the angle to each class, with a margin for the own one (A-Softmax).
 
         y[i, j] = |x_i| cos a_ij,  a_ij the angle between x_i and the row w_j of length 1
         y[i, label_i] = |x_i| (lambda cos a + psi(a)) / (1 + lambda)
@@ -172,8 +174,6 @@ class MarginInnerProduct(Layer):
     m is 1 to 4, by type. lambda = max(base (1 + gamma t)^-power, lambda_min); t grows by 1 with each forward in TRAIN, before
     that. Forward scales the rows of the weights to length 1, in place, as the originals do. Source: Liu et al., SphereFace,
     2017; SphereFace's and happynear's margin_inner_product_layer.cpp, whose backward neglects that scaling.
-
-    Scores |x| cos a, with the margin for the labels' classes.
 
     bottom: x (N, ...) features, one vector from margin_inner_product_param.axis on; labels (N,). top: y (N, num_output); lambda
     (1,).
@@ -270,15 +270,15 @@ def psi(cosine: Array, times: int) -> tuple[Array, Array]:
 
 
 class InnerDistance(Layer):
-    """InnerDistance: how far each vector is from each class's centre.
+    """The distance of each vector to num_output centres, the axes from inner_distance_param.axis on being one vector.
+
+    InnerDistance: how far each vector is from each class's centre.
 
         L2 (squared)  y[m, n] = sum_k (x[m, k] - w[n, k])^2      dx = 2 sum_n dy (x - w)       dw = 2 sum_m dy (w - x)
         L1            y[m, n] = sum_k |x[m, k] - w[n, k]|        dx = sum_n dy sign(x - w)     dw = sum_m dy sign(w - x)
 
     Source: happynear's inner_distance_layer.cpp (Wang et al., NormFace, arXiv:1704.06369). With normalize the rows of the
     layer's weights count as scaled to length 1, as InnerProduct's do.
-
-    The distance of each vector to num_output centres, the axes from inner_distance_param.axis on being one vector.
 
     bottom: x (M..., K...); optionally the centres w (N, K), which then get a gradient. top: y (M..., N).
     blob, without a second bottom: weight (num_output, K), or (K, num_output) with transpose, of which K numbers as they lie are

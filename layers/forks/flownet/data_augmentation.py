@@ -37,11 +37,11 @@ PLACED = ("mirror", "dx", "dy", "angle", "zoom_x", "zoom_y")
 
 
 class GenerateAugmentationParameters(Layer):
-    """GenerateAugmentationParameters: the coefficients of an augmentation, drawn at random, alone or on top of others.
+    """Coefficients drawn in TRAIN, or with augment_during_test, by the generators of augmentation_param.
+
+    GenerateAugmentationParameters: the coefficients of an augmentation, drawn at random, alone or on top of others.
 
     Source: FlowNet 2's generate_augmentation_parameters_layer.cu (Ilg et al., 2017).
-
-    Coefficients drawn in TRAIN, or with augment_during_test, by the generators of augmentation_param.
 
     bottom: coefficients (N, 42, 1, 1), the images (N, C, H, W) that they augment, and images of the crop's size; or the
     coefficients alone, or images alone, with crop_height and crop_width (coefficients: also bottomheight and bottomwidth).
@@ -131,13 +131,13 @@ NAMES = ("iterations", "mean", "channel_mean")
 
 
 class DataAugmentation(LayoutFromWeights):
-    """DataAugmentation: images cropped, turned, zoomed and recoloured at random, less their mean, which it computes and stores.
+    """Crops of crop_height x crop_width, augmented in TRAIN or with augment_during_test, less the mean.
+
+    DataAugmentation: images cropped, turned, zoomed and recoloured at random, less their mean, which it computes and stores.
 
         y[c, i, j] = x[c, at (j, i) mapped by the coefficients, bilinearly], recoloured - mean
 
     Source: FlowNet 2's data_augmentation_layer.cu (Ilg et al., 2017).
-
-    Crops of crop_height x crop_width, augmented in TRAIN or with augment_during_test, less the mean.
 
     bottom: x (N, C, H, W); optionally the coefficients (N, 42, 1, 1) to augment by, else they are drawn. top: y (N, C, h, w);
     optionally the coefficients. Without a crop nothing is augmented. Even unaugmented, the last row and column of a crop are
@@ -321,13 +321,13 @@ def sample(x: Array, places: Array, y: Array) -> None:
 
 
 class FlowAugmentation(Layer):
-    """FlowAugmentation: the flow between two images that were augmented, from the flow between the images.
+    """The flow of crops of crop_height x crop_width whose images were augmented by these coefficients.
+
+    FlowAugmentation: the flow between two images that were augmented, from the flow between the images.
 
         y[i, j] = map2^-1(p + flow[at p, rounded]) - (j, i),  p = map1(j, i)
 
     Source: FlowNet 2's flow_augmentation_layer.cu (Ilg et al., 2017).
-
-    The flow of crops of crop_height x crop_width whose images were augmented by these coefficients.
 
     bottom: flow (N, 2, H, W), right and down in pixels; the coefficients (N, 42, 1, 1) of the first and of the second image.
     top: the flow (N, 2, h, w). A place beyond the image takes the flow at its edge, where the original reads other memory. No

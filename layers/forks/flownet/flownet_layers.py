@@ -22,9 +22,9 @@ from minicaffe.reads import Axis, same_places
 
 
 class ChannelNorm(Layer):
-    """ChannelNorm: y = sqrt(the sum of x^2 over the channels). Source: FlowNet 2's channel_norm_layer.cu (Ilg et al., 2017).
+    """y[n, 0, ...] = sqrt(the sum over c of x[n, c, ...]^2); dx = dy x / y, and 0 where y is 0.
 
-    y[n, 0, ...] = sqrt(the sum over c of x[n, c, ...]^2); dx = dy x / y, and 0 where y is 0.
+    ChannelNorm: y = sqrt(the sum of x^2 over the channels). Source: FlowNet 2's channel_norm_layer.cu (Ilg et al., 2017).
 
     bottom: x (N, C, ...). top: y (N, 1, ...).
     Raises LayerError when x has fewer than two axes.
@@ -70,14 +70,14 @@ class ChannelNorm(Layer):
 
 
 class L1Loss(DifferenceLoss):
-    """L1Loss: the mean absolute difference of FlowNet's flows, or the mean end point error.
+    """loss = sum |d| / divisor, or with l2_per_location the sum of sqrt(s + epsilon) / divisor.
+
+    L1Loss: the mean absolute difference of FlowNet's flows, or the mean end point error.
 
         loss = sum |d| / N,  d = x - target
         with l2_per_location: sum over places of sqrt(s + epsilon) / N,  s = sum over c of d^2
 
     A NaN in d counts as 0. Source: FlowNet 2's l1loss_layer.cu (Ilg et al., 2017).
-
-    loss = sum |d| / divisor, or with l2_per_location the sum of sqrt(s + epsilon) / divisor.
 
     bottom: x (N, C, H, W), optionally the target of x's shape (otherwise d = x). top: loss (). Both bottoms get gradients.
     l1_loss_param: normalize_by_num_entries (divisor: the numbers that are not NaN, over C; else N); l2_prescale_by_channels (s
@@ -139,13 +139,13 @@ SUBTRACT = caffe_pb2.MeanParameter.SUBTRACT
 
 
 class Mean(Layer):
-    """Mean: a mean, given in the prototxt or a file, added to or subtracted from images.
+    """y = output_scale (input_scale x - mean_scale mean), with + for the operation ADD; dx = output_scale input_scale dy.
+
+    Mean: a mean, given in the prototxt or a file, added to or subtracted from images.
 
         y = output_scale (input_scale x -+ mean_scale mean)
 
     Source: FlowNet 2's mean_layer.cpp (Ilg et al., 2017).
-
-    y = output_scale (input_scale x - mean_scale mean), with + for the operation ADD; dx = output_scale input_scale dy.
 
     bottom: x (N, C, H, W). top: y (the same shape). mean_param: value, one number for each channel, or file, a mean image
     (C, H, W) of a binaryproto.
@@ -197,10 +197,10 @@ class Mean(Layer):
 
 
 class FLOWriter(Layer):
-    """FLOWriter: each flow of a batch, to a file in Middlebury's format. Source: FlowNet 2's flowriter_layer.cpp.
-
-    Each forward writes FOLDER/PREFIX, the number of the forward from 0 (seven digits), SUFFIX and .flo; in a batch of
+    """Each forward writes FOLDER/PREFIX, the number of the forward from 0 (seven digits), SUFFIX and .flo; in a batch of
     several, the number in the batch too: (003). writer_param.file: that file instead, over and over.
+
+    FLOWriter: each flow of a batch, to a file in Middlebury's format. Source: FlowNet 2's flowriter_layer.cpp.
 
     bottom: flow (N, 2, H, W), right and down in pixels. No top, no gradient. writer_param: file, folder, which is made, prefix,
     suffix; normalize and scale have no effect on a flow, as in the original.

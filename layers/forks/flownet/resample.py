@@ -16,12 +16,12 @@ from minicaffe.proto import caffe_pb2
 
 
 class Accum(Layer):
-    """Accum: maps resized bilinearly to one size, corners on corners, and joined along the channels.
+    """y[:, the channels of bottom k] = bottom k, resized to (H, W).
+
+    Accum: maps resized bilinearly to one size, corners on corners, and joined along the channels.
 
     The size is that of the largest bottom, or a larger one that is given. Source: FlowNet 2's accum_layer.cpp (Ilg et al.,
     2017).
-
-    y[:, the channels of bottom k] = bottom k, resized to (H, W).
 
     bottom: x_0 (N, C_0, H_0, W_0), ..., and with have_reference at last a blob of the wanted size. top: y (N, sum of C_k, H,
     W): accum_param's top_height and top_width, or the largest sizes rounded up to multiples of size_divisible_by, where both

@@ -240,14 +240,14 @@ BLOCK = "frcnn_output_param"
 
 
 class FrcnnOutput(DynamicTops):
-    """FrcnnOutput: Cascade R-CNN's detections, of one image's rois, their probabilities and regressions.
+    """Detections (1 + n, 7, 1, 1): image 0, x1, y1, x2, y2 in pixels, class, probability; the first row is 0 and -1s.
+
+    FrcnnOutput: Cascade R-CNN's detections, of one image's rois, their probabilities and regressions.
 
         rois moved by the deltas, cut to the image -> per class: probability >= conf_thr, NMS
         -> the max_det_num best of all classes
 
     Source: Cai and Vasconcelos, Cascade R-CNN (arXiv:1712.00726); cascade-rcnn's frcnn_output_layer.cpp and util/bbox_util.cpp.
-
-    Detections (1 + n, 7, 1, 1): image 0, x1, y1, x2, y2 in pixels, class, probability; the first row is 0 and -1s.
 
     bottom: probabilities (R, K), background first; deltas (R, 4 K), or (R, 8) with cls_aware: false, of which the last four
     are every class's; rois (R, 5) or (R, 6): 0, x1, y1, x2, y2, both ends inclusive, a sixth number is not read; the image's

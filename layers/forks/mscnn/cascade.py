@@ -30,15 +30,15 @@ CASCADE, MAKEFILE = "Cascade R-CNN", "makefile/frcnn"
 
 
 class DecodeBBox(DynamicTops, Forked):
-    """DecodeBBox: rois moved by the regression of a cascade's stage, as the next stage's rois.
+    """Rois moved by the regression of the one foreground class; while training only those of use to the next stage.
+
+    DecodeBBox: rois moved by the regression of a cascade's stage, as the next stage's rois.
 
         centre' = centre + t_xy size,  size' = size exp(t_wh),  size = x2 - x1 + 1
 
     makefile/frcnn's takes the regression of one class of each roi, with size' to its right and lower end, not size' - 1.
     Source: Cai and Vasconcelos, Cascade R-CNN (arXiv:1712.00726); decode_bbox_layer.cpp of cascade-rcnn and mscnn, which are
     alike, and of makefile/frcnn.
-
-    Rois moved by the regression of the one foreground class; while training only those of use to the next stage.
 
     bottom: deltas (R, 8): the background's, unused, then t_x, t_y, t_w, t_h; rois (R, 5): image, x1, y1, x2, y2 in pixels, both
     ends inclusive; in TRAIN optionally the boxes (R, G) that they were matched with, whose last column is the overlap.
@@ -243,13 +243,13 @@ MOST = 0.975
 
 
 class BboxAccuracy(Layer):
-    """BboxAccuracy: how far the regressed rois of a training batch overlap the boxes that they were matched with.
+    """The mean overlap of the regressed rois, and of the rois before it.
+
+    BboxAccuracy: how far the regressed rois of a training batch overlap the boxes that they were matched with.
 
         mean intersection over union of foreground rois, but those with an overlap above 0.975 (true boxes that were added)
 
     Source: cascade-rcnn's bbox_accuracy_layer.cpp.
-
-    The mean overlap of the regressed rois, and of the rois before it.
 
     bottom: deltas (R, 4 K), or (R, 8) with cls_aware: false; rois (R, 5): image, x1, y1, x2, y2; matches (R, 6): class, 0 for
     background, the true box, its overlap. top: (1, 1, 1, 1) after, optionally (1, 1, 1, 1) before; -1 if no roi counts.

@@ -16,14 +16,14 @@ from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 
 
 class HardMining(Layer):
-    """HardMining: the rois of each image that score highest.
+    """The rows of each bottom but the first that belong to the hardest rois.
+
+    HardMining: the rois of each image that score highest.
 
         of each image the num_roi_per_image best; then the best of all that are left,
         up to num_image num_roi_per_image; in order
 
     Source: cascade-rcnn's hard_mining_layer.cpp.
-
-    The rows of each bottom but the first that belong to the hardest rois.
 
     bottom: scores (R,); rois (R, 5): image, x1, y1, x2, y2; any others (R, ...). top: for each bottom but the first its rows
     (S, ...), in their order; S = min(R, num_image num_roi_per_image). Of equal scores the last counts as higher. No gradient.
@@ -74,15 +74,15 @@ class HardMining(Layer):
 
 
 class ScaleRoute(DynamicTops):
-    """ScaleRoute: the rois of one level of a feature pyramid, by their size.
+    """The rows of each bottom that belong to the rois of this size.
+
+    ScaleRoute: the rois of one level of a feature pyramid, by their size.
 
         low_scale <= sqrt(area of the roi) < high_scale; if none is, the one whose size is nearest the middle, in octaves
 
         middle = sqrt(low_scale * high_scale), or the one that is given, or 256
 
     Source: cascade-rcnn's scale_route_layer.cpp.
-
-    The rows of each bottom that belong to the rois of this size.
 
     bottom: rois (R, 5): image, x1, y1, x2, y2 in pixels, both ends inclusive; any others (R, ...). top: for each bottom its
     rows (S, ...), S > 0, in their order. Sizes are in pixels. No gradient.

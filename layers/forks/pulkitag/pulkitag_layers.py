@@ -16,15 +16,15 @@ from minicaffe.layers.loss.loss import Loss
 
 
 class CrossConvolution(Layer):
-    """CrossConvolution: one image convolved with the windows of another as its filters.
+    """Every window of a against every window of b, of the same size, stride and pad.
+
+    CrossConvolution: one image convolved with the windows of another as its filters.
 
         y[n, p, o] = sum_k u[n, k, p] v[n, k, o]        u, v: the windows of a and b as columns, as Im2col's
 
     dU = V dy^T and dV = U dy, whose windows are then added up. Source: pulkitag/caffe's cross_convolution_layer.cpp, whose
     backward adds the gradients of a of all images before it to each image's, and gives none to b alone. This one is the exact
     gradient.
-
-    Every window of a against every window of b, of the same size, stride and pad.
 
     bottom: a, b (N, C, H, W). top: y (N, P, OH, OW), P = OH OW being the windows of a, row by row.
     convolution_param: the window; bias_term must be false, num_output 0 (it is P), group 1.
@@ -91,7 +91,9 @@ class CrossConvolution(Layer):
 
 
 class EuclideanLossWithIgnore(Loss):
-    """EuclideanLossWithIgnore: EuclideanLoss over the items whose target says that they count.
+    """Half the mean squared distance of the items that count: those whose target has 1 after its last number.
+
+    EuclideanLossWithIgnore: EuclideanLoss over the items whose target says that they count.
 
         loss = sum_i s_i / (2 K)        s_i = sum((x_i - t_i)^2), K: how many items count
 
@@ -100,8 +102,6 @@ class EuclideanLossWithIgnore(Loss):
 
     Source: pulkitag/caffe's euclidean_loss_with_ignore_layer.cpp, whose backward multiplies by z_i. This one is the exact
     gradient.
-
-    Half the mean squared distance of the items that count: those whose target has 1 after its last number.
 
     bottom: x (N, C, ...); target (N, C + 1, ...), of which the last channel says by its first number whether the item counts.
     top: loss (), 0 if none does. Both bottoms get gradients. euclideanloss_param: is_normalized, normalize_choice.
@@ -153,14 +153,14 @@ class EuclideanLossWithIgnore(Loss):
 
 
 class RandomNoise(Layer):
-    """RandomNoise: Gaussian noise added to each number, in TRAIN and in TEST.
+    """y = x + noise, another one in each forward.
+
+    RandomNoise: Gaussian noise added to each number, in TRAIN and in TEST.
 
         y = x + r        r of mean mu and standard deviation sigma
 
     With adaptive_sigma r has mean 0 and the deviation adaptive_factor |x|, or adaptive_factor times the mean of all |x| where x
     is 0. dx = dy: the noise counts as a constant, as in the original. Source: pulkitag/caffe's random_noise_layer.cpp.
-
-    y = x + noise, another one in each forward.
 
     bottom: x (any shape). top: y (the same shape). random_noise_param: mu, sigma; adaptive_sigma, adaptive_factor.
     Raises LayerError for a sigma or an adaptive_factor that is not > 0, where it counts.

@@ -25,12 +25,12 @@ from minicaffe.proto import caffe_pb2
 
 
 class GenericWindowData(PrefetchingLayer):
-    """GenericWindowData: groups of windows cut out of images, one group after the other, with numbers as labels.
+    """The examples of a file in order, from the first again after the last: of each its images' windows as channels.
+
+    GenericWindowData: groups of windows cut out of images, one group after the other, with numbers as labels.
 
     Source: pulkitag/caffe's generic_window_data_layer.cpp and crop_data_layer.cpp, whose images of a group draw equal random
     numbers. Unlike WindowData it warps what a window has inside its image to the whole crop.
-
-    The examples of a file in order, from the first again after the last: of each its images' windows as channels.
 
     No bottom. top: data (batch_size, images * C, crop_size, crop_size): (pixel - mean) * scale, C being 3, or 1 with is_gray;
     labels (batch_size, numbers, 1, 1). generic_window_data_param: crop_mode "warp" or "square", and context_pad, as
@@ -149,14 +149,14 @@ MOST_DRAWS = 10_000
 
 
 class SquareBoxData(PrefetchingLayer):
-    """SquareBoxData: squares of random sizes cut out of images around their objects.
+    """Objects of the file drawn at random, and around each a square at random, warped to one size.
+
+    SquareBoxData: squares of random sizes cut out of images around their objects.
 
         size = max(image's height, width) * u, u in [mn_bxsz_by_imsz, mx_bxsz_by_imsz)
         centre = object + d, d in [-mx_dist, mx_dist) right and down; drawn again unless it is in the image and |d| < size
 
     Source: pulkitag/caffe's square_box_window_data_layer.cpp.
-
-    Objects of the file drawn at random, and around each a square at random, warped to one size.
 
     No bottom. top: data (batch_size, C, crop_size, crop_size), blue, green, red: pixel - mean, and 0 for what lies outside the
     image; labels (batch_size, 1, 1, 1), which are 0: the original writes none. square_box_data_param: the sizes of squares in

@@ -14,13 +14,13 @@ from minicaffe.layers.neuron.functions import sigmoid
 
 
 class YoloSeg(DifferenceLoss):
-    """YoloSeg: MobileNet-YOLO's loss of a segmentation.
+    """The squared distance of sigmoids from targets, of an image on average.
+
+    YoloSeg: MobileNet-YOLO's loss of a segmentation.
 
         loss = object_scale^2 sum (sigmoid(x) - t)^2 / N        dx = 2 object_scale^2 (sigmoid(x) - t) sigmoid'(x) / N
 
     Source: eric612/MobileNet-YOLO's yolo_seg.cpp.
-
-    The squared distance of sigmoids from targets, of an image on average.
 
     bottom: x (N, ...) scores; targets, as many; a third is not read. top: loss (). The other fields of yolo_seg_param have no
     effect, as in the fork. Only x gets a gradient, that of the loss.
@@ -56,15 +56,15 @@ BLOCK = "segmentation_evaluate_param"
 
 
 class SegmentationEvaluate(Layer):
-    """SegmentationEvaluate: how far the maps of an image overlap the true ones.
+    """The overlap of each class in the first image.
+
+    SegmentationEvaluate: how far the maps of an image overlap the true ones.
 
         overlap of a class = pixels where both exceed threshold / pixels where one does, 0 where both never do
 
     Maps of another size are first made bytes (255 x, cut), resized bilinearly, and compared with 255 threshold, cut.
     Source: eric612/MobileNet-YOLO's segmentation_evaluate_layer.cpp, whose INTER_AREA is in the place of a factor, and so has
     no effect.
-
-    The overlap of each class in the first image.
 
     bottom: probabilities (N, C, H, W); true maps (M, C, H', W'), 0 or 1. top: (1, 1, 1, C). No gradient.
     Raises LayerError without num_classes (whose value has no effect), for other shapes, and where maps of another size

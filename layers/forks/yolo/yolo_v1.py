@@ -103,7 +103,7 @@ FARTHEST = 20
 
 
 class DetectionLoss(Forked, Loss):
-    """DetectionLoss: YOLO's first loss.
+    """YOLO's first loss, the sum of five terms.
 
         class_scale sum (p_c - [c is the class])^2 of cells with an object,  coord_scale sum (b - t)^2 of the box that stands
         for it,  object_scale (confidence - 1)^2 of that box, each over the number of objects;  noobject_scale sum confidence^2
@@ -207,15 +207,15 @@ Found = tuple[Array, Array, NDArray[np.intp]]
 
 
 class EvalDetection(Forked):
-    """EvalDetection: which of YOLO's boxes are right, for average precision to be computed from.
+    """Of each image the number of true boxes of each class, then rows of class from 0, score, right, wrong; zeros at the end.
+
+    EvalDetection: which of YOLO's boxes are right, for average precision to be computed from.
 
         the boxes of all classes together, best score first: one goes if its overlap with a kept one is >= nms
         per class, best score first: right if no better one took the true box that it overlaps most, by >= threshold
 
     Source: eval_detection_layer.cpp of yeahkun/caffe-yolo, as its forks have it, gklz1982/caffe-yolov2, and intel/caffe. In the
     two latter a box that overlaps no true box of its class by threshold is neither right nor wrong, if there is one.
-
-    Of each image the number of true boxes of each class, then rows of class from 0, score, right, wrong; zeros at the end.
 
     bottom: caffe-yolo's cells and labels (yolo_v1.py); with biases, the anchors' widths and heights in cells,
     caffe-yolov2's cells (N, num_object (5 + num_class), side, side) and labels (N, 5 T): class from 0, centre, size, with 0
