@@ -263,7 +263,7 @@ def _install_completion(context: click.Context, parameter: click.Parameter, shel
 )
 @click.version_option(__version__, prog_name="minicaffe")
 def main(debug: bool) -> None:
-    """Compute minicaffe runs, trains and inspects Caffe models: R-FCN, Faster R-CNN and others, with no compiler.
+    """Run, train and inspect Caffe models: R-FCN, Faster R-CNN and others, with no compiler.
 
     Example:  minicaffe detect test.prototxt net.caffemodel photo.jpg --draw out
     """
