@@ -280,8 +280,6 @@ class Convolution(Fusing):
 class DepthwiseConvolution(LayoutFromWeights, Convolution):
     """Convolution with one group for each channel. ConvolutionDepthwise is the same.
 
-    DepthwiseConvolution: a convolution with one group for each channel.
-
         y[c J + j] = bias[c J + j] + sum over taps of weight[c J + j, 0, taps] * x[c, o * stride - pad + taps * dilation]
     Source: the layer of the MobileNet and ShuffleNet forks of Caffe, where it is also called ConvolutionDepthwise.
 

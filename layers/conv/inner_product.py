@@ -243,7 +243,7 @@ def add_through_lengths(weight: Blob, du: Array) -> None:
 class Embed(Layer):
     """y[n...] = weight[x[n...]] + bias.
 
-    Embed: one row of a table for each number: y = weight[x] + bias. InnerProduct of one-hot vectors, without making them.
+    InnerProduct of one-hot vectors, without making them.
 
     Source: Caffe's embed_layer.cpp.
 

@@ -102,7 +102,7 @@ class DummyData(Layer):
 class MemoryData(DataLayer):
     """Batch after batch of what reset was given (Net.set_input_arrays calls it), from the first again after the last.
 
-    MemoryData: batches of arrays that the caller hands over. Source: Caffe's memory_data_layer.cpp.
+    Batches of arrays that the caller hands over. Source: Caffe's memory_data_layer.cpp.
 
     No bottom. top: data (batch_size, channels, height, width), labels (batch_size, 1, 1, 1). transform_param is not applied, as
     in Caffe.

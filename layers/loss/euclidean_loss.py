@@ -22,7 +22,7 @@ from minicaffe.layers.loss.loss import (
 class EuclideanLoss(DifferenceLoss):
     """loss = sum((x - target)^2) / (2 N).
 
-    EuclideanLoss: half the mean squared distance.
+    Half the mean squared distance.
 
         loss = sum((x - target)^2) / (2 N)        dx = (x - target) / N = -dtarget
 
@@ -64,7 +64,7 @@ class EuclideanLoss(DifferenceLoss):
 class ContrastiveLoss(DifferenceLoss):
     """Contrastive loss of pairs of features, with contrastive_loss_param.margin (default 1) and legacy_version.
 
-    ContrastiveLoss: pulls pairs of the same kind together, and pushes others apart up to a margin.
+    It pulls pairs of the same kind together, and pushes others apart up to a margin.
 
         d_i = |a_i - b_i|        loss = sum_i (y_i d_i^2 + (1 - y_i) max(margin - d_i, 0)^2) / (2 N)
         legacy_version: max(margin - d_i^2, 0) in place of max(margin - d_i, 0)^2

@@ -153,7 +153,7 @@ class InfogainLoss(SoftmaxWithLoss):
 class HingeLoss(ImageLoss):
     """Hinge loss of scores against one whole label an image, with hinge_loss_param.norm L1 (default) or L2.
 
-    HingeLoss: one-versus-all margins.
+    One-versus-all margins.
 
         m_ik = max(0, 1 - s_ik x_ik), s = 1 at the true class and -1 elsewhere
         L1: loss = sum(m) / N        L2: loss = sum(m^2) / N

@@ -18,8 +18,6 @@ class Accuracy(Layer):
     """The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores, or with
     min_is_better lowest ones.
 
-    Accuracy: how often the true class is among the top_k highest scores.
-
         right_i = (how many classes score at least as high as the true one, itself included) <= top_k
         accuracy = sum_i right_i / (positions that are not ignored)
 
@@ -112,8 +110,6 @@ def among_highest(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.
 class EltwiseAccuracy(Layer):
     """The fraction of pixels whose true class is among the eltwise_accuracy_param.top_k (default 1) highest scores.
 
-    EltwiseAccuracy: how often the true class of a pixel is among its top_k highest scores.
-
         rank = how many classes score higher than the true one, and of those with an equal score how many come after it
         accuracy = how many pixels have rank < top_k / the pixels that are not ignored
 
@@ -151,8 +147,6 @@ class EltwiseAccuracy(Layer):
 
 class SegAccuracy(Layer):
     """The pixel accuracy, the mean recall and the mean IoU of scores; all three, whatever seg_accuracy_param.metric says.
-
-    SegAccuracy: how well each pixel's class is found, as pixel accuracy, mean recall and mean intersection over union.
 
         m[t, p] = how many pixels of the true class t have their highest score at class p (of equal ones the last)
         accuracy = the sum of m[c, c] / the sum of m; recall_c = m[c, c] / row c, the mean over the classes that are there;

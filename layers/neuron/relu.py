@@ -23,7 +23,7 @@ from minicaffe.threads import Index, each_block
 class ReLU(Channelwise):
     """y = x where x > 0, else negative_slope * x; the slope at 0 is that of the negative side.
 
-    ReLU: y = max(x, 0) + negative_slope * min(x, 0). Source: Caffe's relu_layer.hpp (Nair and Hinton, 2010).
+    Source: Caffe's relu_layer.hpp (Nair and Hinton, 2010).
 
     bottom: x (any shape). top: y (the same shape); may be in place. A NaN stays NaN. Raises no LayerError.
     """
@@ -100,7 +100,7 @@ class ReLU(Channelwise):
 class PReLU(Layer):
     """y = x where x > 0, else slope_c * x; one slope a channel (axis 1), or one in all (channel_shared).
 
-    PReLU: ReLU with a learnt slope on the negative side. Source: Caffe's prelu_layer.hpp (He et al., 2015).
+    ReLU with a learnt slope on the negative side. Source: Caffe's prelu_layer.hpp (He et al., 2015).
 
     bottom: x (N, C, ...). top: y (the same shape); may be in place, where a copy of x is kept for backward.
     blobs: the slopes, (C,) or a scalar, 0.25 unless `filler` says otherwise.

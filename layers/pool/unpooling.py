@@ -23,7 +23,7 @@ MAX, AVE, TILE = caffe_pb2.UnpoolingParameter.MAX, caffe_pb2.UnpoolingParameter.
 class Unpooling(Layer):
     """The reverse of Pooling with the same kernel and stride (pad must be 0); MAX, AVE or TILE.
 
-    Unpooling: each number of a pooled map put back into, or spread over, its window.
+    Each number of a pooled map put back into, or spread over, its window.
 
         MAX   y = 0 but for x at its mask's place, or without a mask at its window's first pixel (the map's last where past it)
         AVE   y = the sum over the windows that cover a pixel of x / the window's size, clipped to the map
@@ -174,7 +174,7 @@ SEGNETS = ("scale_h", "scale_w", "pad_out_h", "pad_out_w", "upsample_h", "upsamp
 class Upsample(Forked):
     """With a mask each number goes to its place, all else is 0; without one each pixel becomes scale x scale equal ones.
 
-    Upsample: SegNet's, which puts each number where the mask of a MAX pooling says, or YOLO's, which repeats each pixel.
+    SegNet's, which puts each number where the mask of a MAX pooling says, or YOLO's, which repeats each pixel.
 
         two bottoms: y = 0 but for y[n, c, mask[n, c, h, w]] = x[n, c, h, w]
         one bottom:  y[..., h, w] = x[..., h / scale, w / scale]

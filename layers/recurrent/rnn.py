@@ -68,8 +68,6 @@ class RNN(Recurrent):
 class ContinuationIndicator(Layer):
     """0 for the first time step of every sequence, 1 for the others. No gradient.
 
-    ContinuationIndicator: which time steps continue a sequence, for LSTM: 0 for the first, 1 for the others.
-
     Source: crnn.caffe's continuation_indicator_layer.cpp; with a bottom, Deep Detect's (beniz/caffe).
 
     bottom: none, or x, whose length along continuation_indicator_param.axis (default 0) is the number of sequences N. top:

@@ -18,7 +18,7 @@ BVLC, LONGJON = "BVLC Caffe", "longjon's Caffe"
 class Crop(Forked):
     """y = x, with every axis from `axis` (default 2) on cut to the second bottom's length, starting at offset.
 
-    Crop: the part of one bottom that has another's size. Source: Caffe's crop_layer.hpp; longjon's for automatic offsets.
+    The part of one bottom that has another's size. Source: Caffe's crop_layer.hpp; longjon's for automatic offsets.
 
     offset: none (0), one for all cut axes, or one for each. The second bottom gives lengths only; its gradient is 0.
     Without crop_param the layer is BVLC's, with offset 0, or longjon's (FCN, HED), with the offsets that align x with the
@@ -108,7 +108,7 @@ class Crop(Forked):
 class Padding(Layer):
     """y = x with pad_beg rows and columns of zeros before it and pad_end after it; negative numbers take as many off.
 
-    Padding: rows and columns of zeros around each map, or so many taken off. Source: gpapan/caffe's padding_layer.cpp.
+    Source: gpapan/caffe's padding_layer.cpp.
 
     bottom: x (N, C, H, W). top: y (N, C, H + pad_beg + pad_end, W + pad_beg + pad_end).
     Raises LayerError for a bottom of other than 4 axes, for one pad above and the other below 0, and where nothing is left.

@@ -96,7 +96,7 @@ def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:
 class Filter(DynamicTops):
     """y[i] = x[i] without the items n for which selector[n] is 0.
 
-    Filter: only the items of a batch that a selector names: y = x[selector != 0]. Source: Caffe's filter_layer.cpp.
+    Only the items of a batch that a selector names: y = x[selector != 0]. Source: Caffe's filter_layer.cpp.
 
     With channel-pruning's filter_param it is another layer, ChannelFilter.
 

@@ -19,7 +19,7 @@ SUM, ASUM, SUMSQ, MEAN = (caffe_pb2.ReductionParameter.ReductionOp.Value(name) f
 class Reduction(Layer):
     """y = coeff * sum of x (SUM, the default), |x| (ASUM), x^2 (SUMSQ), or the mean of x (MEAN) over the axes from `axis` on.
 
-    Reduction: all axes from one on summed up to one number. Source: Caffe's reduction_layer.hpp.
+    Source: Caffe's reduction_layer.hpp.
 
     bottom: x (any shape). top: y, x's axes before `axis` (default 0: a scalar). The mean of no numbers is 0.
     Raises LayerError when axis is out of range.
@@ -79,7 +79,7 @@ def reduce(x: Array, operation: int) -> Array:
 class Tile(Layer):
     """y = x, x, ... (`tiles` times) along `axis` (default 1); dx is the sum over the copies.
 
-    Tile: a blob repeated along one axis. Source: Caffe's tile_layer.hpp.
+    Source: Caffe's tile_layer.hpp.
 
     bottom: x (..., K, ...). top: y (..., tiles * K, ...).
     Raises LayerError when axis is out of range or tiles is not positive.

@@ -85,7 +85,7 @@ Taps = tuple[tuple[slice, ...], tuple[slice, ...]]
 class Pooling3D(Layer):
     """Windows of kernel_depth x kernel_size x kernel_size, each giving one number; MAX's gradient goes to the first maximum.
 
-    Pooling3D: the maximum or the mean of every window of frames and pixels of a clip.
+    The maximum or the mean of every window of frames and pixels of a clip.
 
         L' = ceil((L - kernel_depth) / temporal_stride) + 1, H' and W' likewise; windows are clipped to the clip
 

@@ -17,7 +17,7 @@ class CenterLoss(Loss):
     """Half the mean squared distance of features to the centre of their class. As in the originals, it counts only with an
     explicit loss_weight.
 
-    CenterLoss: the distance of features to the centre of their class, and centres that follow.
+    The distance of features to the centre of their class, and centres that follow.
 
         loss = sum_i |x_i - c[label_i]|^2 / (2 N), or with L1 sum_i |x_i - c[label_i]|_1 / N
 
@@ -84,7 +84,7 @@ class CenterLoss(Loss):
 class GeneralContrastiveLoss(Loss):
     """The contrastive loss of distances to all classes.
 
-    GeneralContrastiveLoss: distances to the own class pulled below a margin, those to the others pushed above another.
+    Distances to the own class pulled below a margin, those to the others pushed above another.
 
         loss = sum(|p| own + |q| other) / N        p, q = positive_weight, negative_weight
         own[i] = min(max(x[i, label_i] - positive_margin, 0), positive_outlier_thresh)

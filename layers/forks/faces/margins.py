@@ -165,7 +165,7 @@ class LabelSpecificRescale(LabelScores):
 class MarginInnerProduct(Layer):
     """Scores |x| cos a, with the margin for the labels' classes.
 
-    MarginInnerProduct: scores by the angle to each class, with a margin for the own one (A-Softmax).
+    Scores by the angle to each class, with a margin for the own one (A-Softmax).
 
         y[i, j] = |x_i| cos a_ij,  a_ij the angle between x_i and the row w_j of length 1
         y[i, label_i] = |x_i| (lambda cos a + psi(a)) / (1 + lambda)
@@ -271,8 +271,6 @@ def psi(cosine: Array, times: int) -> tuple[Array, Array]:
 
 class InnerDistance(Layer):
     """The distance of each vector to num_output centres, the axes from inner_distance_param.axis on being one vector.
-
-    InnerDistance: how far each vector is from each class's centre.
 
         L2 (squared)  y[m, n] = sum_k (x[m, k] - w[n, k])^2      dx = 2 sum_n dy (x - w)       dw = 2 sum_m dy (w - x)
         L1            y[m, n] = sum_k |x[m, k] - w[n, k]|        dx = sum_n dy sign(x - w)     dw = sum_m dy sign(w - x)

@@ -39,7 +39,7 @@ PLACED = ("mirror", "dx", "dy", "angle", "zoom_x", "zoom_y")
 class GenerateAugmentationParameters(Layer):
     """Coefficients drawn in TRAIN, or with augment_during_test, by the generators of augmentation_param.
 
-    GenerateAugmentationParameters: the coefficients of an augmentation, drawn at random, alone or on top of others.
+    The coefficients of an augmentation, drawn at random, alone or on top of others.
 
     Source: FlowNet 2's generate_augmentation_parameters_layer.cu (Ilg et al., 2017).
 
@@ -133,7 +133,7 @@ NAMES = ("iterations", "mean", "channel_mean")
 class DataAugmentation(LayoutFromWeights):
     """Crops of crop_height x crop_width, augmented in TRAIN or with augment_during_test, less the mean.
 
-    DataAugmentation: images cropped, turned, zoomed and recoloured at random, less their mean, which it computes and stores.
+    Images cropped, turned, zoomed and recoloured at random, less their mean, which it computes and stores.
 
         y[c, i, j] = x[c, at (j, i) mapped by the coefficients, bilinearly], recoloured - mean
 
@@ -323,7 +323,7 @@ def sample(x: Array, places: Array, y: Array) -> None:
 class FlowAugmentation(Layer):
     """The flow of crops of crop_height x crop_width whose images were augmented by these coefficients.
 
-    FlowAugmentation: the flow between two images that were augmented, from the flow between the images.
+    The flow between two images that were augmented, from the flow between the images.
 
         y[i, j] = map2^-1(p + flow[at p, rounded]) - (j, i),  p = map1(j, i)
 

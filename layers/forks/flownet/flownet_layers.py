@@ -24,7 +24,7 @@ from minicaffe.reads import Axis, same_places
 class ChannelNorm(Layer):
     """y[n, 0, ...] = sqrt(the sum over c of x[n, c, ...]^2); dx = dy x / y, and 0 where y is 0.
 
-    ChannelNorm: y = sqrt(the sum of x^2 over the channels). Source: FlowNet 2's channel_norm_layer.cu (Ilg et al., 2017).
+    Source: FlowNet 2's channel_norm_layer.cu (Ilg et al., 2017).
 
     bottom: x (N, C, ...). top: y (N, 1, ...).
     Raises LayerError when x has fewer than two axes.
@@ -72,7 +72,7 @@ class ChannelNorm(Layer):
 class L1Loss(DifferenceLoss):
     """loss = sum |d| / divisor, or with l2_per_location the sum of sqrt(s + epsilon) / divisor.
 
-    L1Loss: the mean absolute difference of FlowNet's flows, or the mean end point error.
+    The mean absolute difference of FlowNet's flows, or the mean end point error.
 
         loss = sum |d| / N,  d = x - target
         with l2_per_location: sum over places of sqrt(s + epsilon) / N,  s = sum over c of d^2
@@ -141,7 +141,7 @@ SUBTRACT = caffe_pb2.MeanParameter.SUBTRACT
 class Mean(Layer):
     """y = output_scale (input_scale x - mean_scale mean), with + for the operation ADD; dx = output_scale input_scale dy.
 
-    Mean: a mean, given in the prototxt or a file, added to or subtracted from images.
+    A mean, given in the prototxt or a file, added to or subtracted from images.
 
         y = output_scale (input_scale x -+ mean_scale mean)
 
@@ -200,7 +200,7 @@ class FLOWriter(Layer):
     """Each forward writes FOLDER/PREFIX, the number of the forward from 0 (seven digits), SUFFIX and .flo; in a batch of
     several, the number in the batch too: (003). writer_param.file: that file instead, over and over.
 
-    FLOWriter: each flow of a batch, to a file in Middlebury's format. Source: FlowNet 2's flowriter_layer.cpp.
+    Each flow of a batch, to a file in Middlebury's format. Source: FlowNet 2's flowriter_layer.cpp.
 
     bottom: flow (N, 2, H, W), right and down in pixels. No top, no gradient. writer_param: file, folder, which is made, prefix,
     suffix; normalize and scale have no effect on a flow, as in the original.

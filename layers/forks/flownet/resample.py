@@ -18,7 +18,7 @@ from minicaffe.proto import caffe_pb2
 class Accum(Layer):
     """y[:, the channels of bottom k] = bottom k, resized to (H, W).
 
-    Accum: maps resized bilinearly to one size, corners on corners, and joined along the channels.
+    Maps resized bilinearly to one size, corners on corners, and joined along the channels.
 
     The size is that of the largest bottom, or a larger one that is given. Source: FlowNet 2's accum_layer.cpp (Ilg et al.,
     2017).

@@ -242,7 +242,7 @@ BLOCK = "frcnn_output_param"
 class FrcnnOutput(DynamicTops):
     """Detections (1 + n, 7, 1, 1): image 0, x1, y1, x2, y2 in pixels, class, probability; the first row is 0 and -1s.
 
-    FrcnnOutput: Cascade R-CNN's detections, of one image's rois, their probabilities and regressions.
+    Cascade R-CNN's detections, of one image's rois, their probabilities and regressions.
 
         rois moved by the deltas, cut to the image -> per class: probability >= conf_thr, NMS
         -> the max_det_num best of all classes

@@ -32,7 +32,7 @@ CASCADE, MAKEFILE = "Cascade R-CNN", "makefile/frcnn"
 class DecodeBBox(DynamicTops, Forked):
     """Rois moved by the regression of the one foreground class; while training only those of use to the next stage.
 
-    DecodeBBox: rois moved by the regression of a cascade's stage, as the next stage's rois.
+    Rois moved by the regression of a cascade's stage, as the next stage's rois.
 
         centre' = centre + t_xy size,  size' = size exp(t_wh),  size = x2 - x1 + 1
 
@@ -245,7 +245,7 @@ MOST = 0.975
 class BboxAccuracy(Layer):
     """The mean overlap of the regressed rois, and of the rois before it.
 
-    BboxAccuracy: how far the regressed rois of a training batch overlap the boxes that they were matched with.
+    How far the regressed rois of a training batch overlap the boxes that they were matched with.
 
         mean intersection over union of foreground rois, but those with an overlap above 0.975 (true boxes that were added)
 

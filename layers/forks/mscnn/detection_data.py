@@ -33,7 +33,7 @@ ASPECTS = 0.05
 class ImageGtData(PrefetchingLayer):
     """The images of image_gt_data_param.source, from the first again after the last, shuffled or not.
 
-    ImageGtData: images with the labels of MS-CNN's anchors, and the true boxes. Source: its image_gt_data_layer.cpp.
+    Images with the labels of MS-CNN's anchors, and the true boxes. Source: its image_gt_data_layer.cpp.
 
     No bottom. top: data (batch_size, 3, H, W), blue, green, red: (pixel - mean) * scale; for each field a map (batch_size, 6,
     h, w) of class, x, y of the centre, width, height, overlap, a place every downsample_rate pixels; with output_gt_boxes the
@@ -154,7 +154,7 @@ class DetectionData(PrefetchingLayer):
     """The images of detection_data_param.source, from the first again after the last; shuffle: "random", "random_aspect" (all
     upright ones, then all others, or the other way) or "random_mix_aspect" (mix_group_size of one kind, then of the other).
 
-    DetectionData: images with the labels of Cascade R-CNN's anchors, and the boxes. Source: its detection_data_layer.cpp.
+    Images with the labels of Cascade R-CNN's anchors, and the boxes. Source: its detection_data_layer.cpp.
 
     No bottom. top: data (batch_size, 3, H, W), blue, green, red: (pixel - mean) * transform_param.scale; for each field a map
     (batch_size, 6, h, w) as ImageGtData's, a place every `stride` pixels, boxes' widths x2 - x1 + 1; with output_gt_boxes the

@@ -18,8 +18,6 @@ from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 class HardMining(Layer):
     """The rows of each bottom but the first that belong to the hardest rois.
 
-    HardMining: the rois of each image that score highest.
-
         of each image the num_roi_per_image best; then the best of all that are left,
         up to num_image num_roi_per_image; in order
 
@@ -76,7 +74,7 @@ class HardMining(Layer):
 class ScaleRoute(DynamicTops):
     """The rows of each bottom that belong to the rois of this size.
 
-    ScaleRoute: the rois of one level of a feature pyramid, by their size.
+    The rois of one level of a feature pyramid, by their size.
 
         low_scale <= sqrt(area of the roi) < high_scale; if none is, the one whose size is nearest the middle, in octaves
 

@@ -18,7 +18,7 @@ from minicaffe.layers.loss.loss import Loss
 class CrossConvolution(Layer):
     """Every window of a against every window of b, of the same size, stride and pad.
 
-    CrossConvolution: one image convolved with the windows of another as its filters.
+    One image convolved with the windows of another as its filters.
 
         y[n, p, o] = sum_k u[n, k, p] v[n, k, o]        u, v: the windows of a and b as columns, as Im2col's
 
@@ -93,7 +93,7 @@ class CrossConvolution(Layer):
 class EuclideanLossWithIgnore(Loss):
     """Half the mean squared distance of the items that count: those whose target has 1 after its last number.
 
-    EuclideanLossWithIgnore: EuclideanLoss over the items whose target says that they count.
+    EuclideanLoss over the items whose target says that they count.
 
         loss = sum_i s_i / (2 K)        s_i = sum((x_i - t_i)^2), K: how many items count
 
@@ -155,7 +155,7 @@ class EuclideanLossWithIgnore(Loss):
 class RandomNoise(Layer):
     """y = x + noise, another one in each forward.
 
-    RandomNoise: Gaussian noise added to each number, in TRAIN and in TEST.
+    Gaussian noise added to each number, in TRAIN and in TEST.
 
         y = x + r        r of mean mu and standard deviation sigma
 

@@ -27,7 +27,7 @@ from minicaffe.proto import caffe_pb2
 class GenericWindowData(PrefetchingLayer):
     """The examples of a file in order, from the first again after the last: of each its images' windows as channels.
 
-    GenericWindowData: groups of windows cut out of images, one group after the other, with numbers as labels.
+    Groups of windows cut out of images, one group after the other, with numbers as labels.
 
     Source: pulkitag/caffe's generic_window_data_layer.cpp and crop_data_layer.cpp, whose images of a group draw equal random
     numbers. Unlike WindowData it warps what a window has inside its image to the whole crop.
@@ -151,7 +151,7 @@ MOST_DRAWS = 10_000
 class SquareBoxData(PrefetchingLayer):
     """Objects of the file drawn at random, and around each a square at random, warped to one size.
 
-    SquareBoxData: squares of random sizes cut out of images around their objects.
+    Squares of random sizes cut out of images around their objects.
 
         size = max(image's height, width) * u, u in [mn_bxsz_by_imsz, mx_bxsz_by_imsz)
         centre = object + d, d in [-mx_dist, mx_dist) right and down; drawn again unless it is in the image and |d| < size

@@ -16,8 +16,6 @@ from minicaffe.layers.neuron.functions import sigmoid
 class YoloSeg(DifferenceLoss):
     """The squared distance of sigmoids from targets, of an image on average.
 
-    YoloSeg: MobileNet-YOLO's loss of a segmentation.
-
         loss = object_scale^2 sum (sigmoid(x) - t)^2 / N        dx = 2 object_scale^2 (sigmoid(x) - t) sigmoid'(x) / N
 
     Source: eric612/MobileNet-YOLO's yolo_seg.cpp.
@@ -58,7 +56,7 @@ BLOCK = "segmentation_evaluate_param"
 class SegmentationEvaluate(Layer):
     """The overlap of each class in the first image.
 
-    SegmentationEvaluate: how far the maps of an image overlap the true ones.
+    How far the maps of an image overlap the true ones.
 
         overlap of a class = pixels where both exceed threshold / pixels where one does, 0 where both never do
 

@@ -209,7 +209,7 @@ Found = tuple[Array, Array, NDArray[np.intp]]
 class EvalDetection(Forked):
     """Of each image the number of true boxes of each class, then rows of class from 0, score, right, wrong; zeros at the end.
 
-    EvalDetection: which of YOLO's boxes are right, for average precision to be computed from.
+    Which of YOLO's boxes are right, for average precision to be computed from.
 
         the boxes of all classes together, best score first: one goes if its overlap with a kept one is >= nms
         per class, best score first: right if no better one took the true box that it overlaps most, by >= threshold
