@@ -120,7 +120,9 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer
 
 
 def granted_folder(path: str | os.PathLike[str], *beside: str | os.PathLike[str]) -> str:
-    """Return granted for a folder whose files are read, and for each of its entries, which may be links. Raises DataError."""
+    """Return the path of a folder whose files are read, granted like each of its entries, which may be links. Raises
+    DataError.
+    """
     name = granted(path, *beside)
     if os.path.isdir(name):
         with os.scandir(name) as entries:

@@ -360,7 +360,7 @@ class Net(PycaffeNet, Hooked):
         return {name: self.blobs[name].diff for name in dict.fromkeys(names)}
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: ArrayLike) -> Arrays:
-        """Return forward on any number of items, in batches of the net's size; returns joined copies of all outputs."""
+        """Run forward on any number of items, in batches of the net's size; return joined copies of all outputs."""
         return forward_all(self, blobs, inputs)
 
     def forward_backward(self) -> float:

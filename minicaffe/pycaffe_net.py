@@ -143,8 +143,8 @@ class PycaffeNet:
     def forward_backward_all(
         self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **inputs: ArrayLike
     ) -> tuple[Arrays, Arrays]:
-        """Return forward and backward over any number of items, in batches: ({output or blob: data}, {input or diff: diff}),
-        copies.
+        """Run forward and backward over any number of items, in batches; return ({output or blob: data}, {input or diff:
+        diff}), copies.
 
         inputs: arrays (items, ...) for all the net's inputs and, optionally, diffs for all its outputs, by name.
         """

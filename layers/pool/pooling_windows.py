@@ -131,7 +131,7 @@ def reduce_windows(
     out: Array | None = None,
     scratch: Scratch | None = None,
 ) -> Array:
-    """Return operation over every window of x (..., H, W), start among them: (..., PH, PW), in out if given.
+    """Apply operation to every window of x (..., H, W), start among them: (..., PH, PW), in out if given.
 
     Rows first: those are whole passes. Then columns, as passes over everything that has been made, where windows lie close:
     a window's worth from each pixel on, of which every stride-th is taken. NumPy does four pixels that follow one another
@@ -161,7 +161,7 @@ def reduce_windows(
 
 
 def _reduce_runs(operation: np.ufunc, x: Array, taps: int, scratch: Scratch) -> Array:
-    """Return operation over each number of x and the taps - 1 after it, of x's shape: true where those are in the same row."""
+    """Apply operation to each number of x and the taps - 1 after it, of x's shape: true where those are in the same row."""
     if taps == 1:
         return x
     windows, flat = scratch("windows", *x.shape), x.reshape(-1)

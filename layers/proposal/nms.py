@@ -78,7 +78,7 @@ def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
 
 
 def nms_by(measure: Measure, table: Array, threshold: float, limit: int = 0) -> NDArray[np.intp]:
-    """Return nms on the CPU, with overlaps as measured."""
+    """Return what nms keeps, computed on the CPU, with overlaps as measured."""
     order = np.argsort(-table[:, 4], kind="stable")
     boxes = table[order, :4].astype(np.result_type(table, np.float32), copy=False)
     kept: NDArray[np.intp] = order[kept_boxes(boxes, measure.areas(boxes), threshold, measure, limit)]

@@ -56,7 +56,7 @@ def sample_rois(overlaps: Array, rois_per_image: int, settings: TrainSettings) -
 
 
 def choose(indices: Array, count: int) -> Array:
-    """Return count of indices (N,), at random and without repetition; all of them where there are no more."""
+    """Return `count` of the indices (N,), at random and without repetition; all of them where there are no more."""
     return rng.generator().choice(indices, size=count, replace=False) if len(indices) > count else indices
 
 

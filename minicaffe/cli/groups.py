@@ -137,7 +137,7 @@ def modules_option() -> Any:
 
 
 def _allow_modules(context: click.Context, parameter: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Return each module is looked for in the working directory first, as Caffe's users expect, and may import caffe."""
+    """Allow modules: each is looked for in the working directory first, as Caffe's users expect, and may import caffe."""
     from minicaffe.aliases import serve_as_caffe
     from minicaffe.layers.python.python import allow_module
 

@@ -175,7 +175,7 @@ class _Walk:
         return page, kind, nodes
 
     def _read(self, number: int, count: int) -> bytes:
-        """Return count pages, starting with this one."""
+        """Return `count` pages, starting with this one."""
         if not 2 <= number <= self.database.meta.last_page + 1 - count:
             raise self._damaged(number, "there is no such page")
         if (number + count) * self.size > self.database.length:

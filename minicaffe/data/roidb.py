@@ -128,7 +128,7 @@ def class_overlaps(boxes: Array, gt_classes: Array, num_classes: int) -> Array:
 
 
 def add_flipped(roidb: Sequence[Entry]) -> Roidb:
-    """Return roidb followed by every image mirrored left to right."""
+    """Return the roidb, followed by every image mirrored left to right."""
     return [*roidb, *map(_mirrored, roidb)]
 
 
@@ -142,7 +142,9 @@ def _mirrored(entry: Entry) -> Entry:
 
 
 def add_proposals(roidb: Sequence[Entry], proposals: Sequence[Array]) -> Roidb:
-    """Return roidb with proposals[i] (P, 4) appended to the boxes of image i, for training without an RPN. Raises DataError."""
+    """Return the roidb with proposals[i] (P, 4) appended to the boxes of image i, for training without an RPN. Raises
+    DataError.
+    """
     if len(roidb) != len(proposals):
         raise DataError(f"{len(roidb)} images but proposals for {len(proposals)}")
     merged: Roidb = []

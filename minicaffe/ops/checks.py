@@ -104,7 +104,7 @@ def bad_variances(given: Arguments) -> str:
 
 
 def bad_codes(given: Arguments) -> str:
-    """Return what is wrong with the sides of priors: one without a size is no measure."""
+    """Return what is wrong with codes: a prior without a size is no measure."""
     code = code_number(given["code"])
     names = [] if code == box_codes.CORNER else ["priors"] if code == box_codes.CORNER_SIZE else ["priors", "boxes"]
     return _flat_box(given, [name for name in names if name in given], 0) or bad_variances(given)
@@ -134,7 +134,7 @@ Problem = Callable[[Arguments], str]
 
 
 def checked(function: Callable[P, Y], problem: Problem | None = None, /, **specs: str) -> Callable[P, Y]:
-    """Return function with its arguments checked and lists made arrays.
+    """Return the function with its arguments checked and lists made arrays.
 
     Raises Error, which names the function and the argument.
     """

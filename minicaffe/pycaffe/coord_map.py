@@ -94,7 +94,7 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
 
 
 def _maps_down(top: Top) -> dict[Top, Map]:
-    """Return top and every top below it that maps coordinates to it, nearest first, with its map to top."""
+    """Return the top and every top below it that maps coordinates to it, nearest first, with its map to top."""
     maps: dict[Top, Map] = {top: (None, 1, 0)}
     frontier = [top]
     for current in frontier:  # grows in the loop: breadth first
