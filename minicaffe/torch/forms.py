@@ -147,7 +147,10 @@ def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[So
     Transpose,
 )
 def written(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
-    """Return the lines that to-torch writes, as a function. They fit maps of any size, and have no weights."""
+    """Return the lines that to-torch writes, as a function. They fit maps of any size, and have no weights.
+
+    The text that is evaluated has numbers and names of minicaffe alone, no text of a prototxt.
+    """
     inputs = ", ".join(f"x{i}" for i in range(len(bottom)))
     step: Step = eval(f"lambda {inputs}: ({write(layer, bottom, top)[1]})", NAMES)
     return step

@@ -665,3 +665,18 @@ def test_shared_weights_of_two_shapes():
     )
     with pytest.raises(LayerError, match=r'"b": shares a weight of shape \(6,\) as \(2, 3\)'):
         to_torch(Net(parse_net(text)))
+
+
+def test_names_in_a_prototxt_are_no_code() -> None:
+    """The Module evaluates lines that minicaffe writes: of numbers, never of the prototxt's texts."""
+    name = "x0) or __import__('os').abort() or ("
+    text = f"""input: "data" input_shape {{ dim: 2 dim: 3 dim: 5 dim: 7 }}
+        layer {{ name: "{name}" type: "Convolution" bottom: "data" top: "{name}"
+          convolution_param {{ num_output: 4 kernel_size: 3 weight_filler {{ type: "xavier" }} }} }}
+        layer {{ name: "{name} 2" type: "TanH" bottom: "{name}" top: "out" }}"""
+    net = Net(parse_net(text, "net.prototxt"), TEST)
+    x = np.random.default_rng(0).normal(size=(2, 3, 5, 7)).astype(np.float32)
+    with torch.no_grad():
+        found = to_torch(net)(torch.from_numpy(x))
+    values = next(iter(found.values())) if isinstance(found, dict) else found
+    np.testing.assert_allclose(values.numpy(), net.forward(data=x)["out"], rtol=1e-5, atol=1e-6)
