@@ -84,7 +84,8 @@ class FrameSource:
         if taken * self.step > self.count:
             raise ValueError(f'"frames": {taken} frames were taken, but {self.file} has {self.count}')
         self.shard.restore(self.transformer.generator, state)
-        self.taken, self._frames = taken, self._from_here()
+        self.taken = taken
+        self._frames = self._from_here()
 
     def fingerprint(self) -> dict[str, Any]:
         return {"frames": self.count, "first frame": checksum(self.first())}
