@@ -12,6 +12,9 @@
 This is the only place that chooses: a kernel has at most one provider, which may leave some arguments to NumPy. It is in the
 module of `compiled` with the name of the kernel's, or the layer's, own module in `layers`. It is imported at the first call, if
 loops are compiled at all.
+
+To load Numba and compiled loops takes as long as they save in a few hundred small images. So a command says how many passes it
+`expects`, and NumPy computes until its nets have enough to do.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache, update_wrapper
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from .blob import Blob
     from .compiled.jit import Loop
     from .layer import Layer
+    from .layer_list import Node
     from .plan import ExecutionPlan, Program
 
 P = ParamSpec("P")
@@ -61,26 +66,82 @@ _loaded = set[str]()
 """The modules of layers whose providers are there."""
 
 
+LOADING = 1000.0
+"""Milliseconds of one core that it takes to import Numba and to load a net's compiled loops from the cache."""
+PER_PASS, PER_ELEMENT = 0.3, 1e-6
+"""Milliseconds that compiled loops save in a forward, and for each element of its tops: from 18 published nets, of which the
+least and the most save half of it and twice as much.
+"""
+
+
+@dataclass
+class _Work:
+    """What a command has to compute. saved: the milliseconds that compiled loops would save; passes: None if unknown."""
+
+    passes: int | None = None
+    saved: float = 0.0
+
+    @property
+    def is_small(self) -> bool:
+        """True if compiled loops would save less than it takes to load them."""
+        return self.passes is not None and self.saved < LOADING
+
+
+_work = _Work()
+
+
+@contextmanager
+def expecting(passes: int | None) -> Iterator[None]:
+    """In the block, in all threads: each net runs about so many times (None: often), for which loops may not pay.
+
+    MINICAFFE_LOOPS=numba loads them all the same.
+    """
+    before = replace(_work)
+    _set_work(_Work(passes if passes is None or _jit().wanted_way() == "auto" else None))
+    try:
+        yield
+    finally:
+        _set_work(before)
+
+
+def expect(passes: int | None) -> None:
+    """In a block of `expecting` some passes: say that each net runs so many times (None: often)."""
+    if _work.passes is not None:
+        _work.passes = passes
+
+
+def _set_work(work: _Work) -> None:
+    _work.passes, _work.saved = work.passes, work.saved
+
+
+def has_little_work() -> bool:
+    """Return whether NumPy computes because loading compiled loops would take longer, so far."""
+    return _work.is_small
+
+
 def compiled() -> bool:
     """Return whether compiled loops provide kernels: Numba can be imported, and MINICAFFE_LOOPS is not "numpy".
 
-    The first call imports Numba, which takes about half a second. Raises Error for another MINICAFFE_LOOPS than auto, numpy
-    or numba, and where that is "numba" and Numba cannot be imported or does not compile.
+    They do not in a command with little work (`expecting`). The first call imports Numba, which takes about half a second.
+    Raises Error for another MINICAFFE_LOOPS than auto, numpy or numba, and where that is "numba" and Numba cannot be imported
+    or does not compile.
     """
-    is_compiled: bool = _jit().compiled()
-    return is_compiled
+    return not _work.is_small and bool(_jit().compiled())
 
 
 def description() -> str:
     """Say which way kernels with compiled loops are computed, and what would make it another."""
+    if _work.is_small and _jit().installed():
+        return "computed by NumPy, for loading compiled loops would take longer (MINICAFFE_LOOPS=numba loads them)"
     text: str = _jit().description()
     return text
 
 
-def using(way: str) -> AbstractContextManager[None]:
+@contextmanager
+def using(way: str) -> Iterator[None]:
     """In the block, in all threads: kernels computed as with MINICAFFE_LOOPS=way."""
-    block: AbstractContextManager[None] = _jit().using(way)
-    return block
+    with expecting(None), _jit().using(way):
+        yield
 
 
 @lru_cache(maxsize=1)
@@ -269,10 +330,24 @@ def loops_of_net(layers: Sequence[Layer], backward: bool) -> Iterator[tuple[Loop
             yield from ((loop, layer.dtype) for loop in loops_of(layer)[1])
 
 
-def compile_ahead(layers: Sequence[Layer], backward: bool) -> None:
-    """Start to compile the loops of the layers' passes in the background. A call of a loop waits until it is compiled."""
-    if wanted := list(loops_of_net(layers, backward)):
+def compile_loops(layers: Sequence[Layer], backward: bool, ahead: bool) -> None:
+    """Compile the loops of the layers' passes, or load them.
+
+    ahead: in the background; a call of a loop waits until it is compiled.
+    """
+    wanted = list(loops_of_net(layers, backward))
+    if ahead and wanted:
         _jit().compile_ahead(wanted)
+    elif wanted:
+        for loop, dtype in wanted:
+            loop.compile(dtype)
+
+
+def count_work(nodes: Sequence[Node], backward: bool) -> None:
+    """Count the work of a net, whose blobs have their shapes: once it is enough, compiled loops are used."""
+    if _work.passes is not None:
+        elements = sum(blob.count for node in nodes for blob in node.tops)
+        _work.saved += _work.passes * (3 if backward else 1) * (PER_PASS + PER_ELEMENT * elements)
 
 
 def _maker_of(layer: Layer) -> _Maker | None:

@@ -32,7 +32,7 @@ from .formats.skipped import drop_notes, skip
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights, write_weights
 from .hooks import Hooked
-from .kernels import compile_ahead, loops_of_net
+from .kernels import compile_loops, count_work, has_little_work
 from .layer import Layer
 from .layer_list import Node, drop_unasked_gradients, filter_layers, insert_splits, left_out
 from .layers import create, settings_or_current
@@ -143,7 +143,7 @@ class Net(PycaffeNet, Hooked):
         self._stream: Stream | None = None
         self._bytes = 0
         self.lock = renewed(RLock())
-        self._loops_asked_for = False
+        self._has_run = self._loops_asked_for = False
         self.weights_files: list[str] = []
         self.skipped = unknown_of_net(net_file, strict)
 
@@ -373,8 +373,9 @@ class Net(PycaffeNet, Hooked):
         """Run layer number start to layer number end (both included) and return their loss (Caffe's ForwardFromTo)."""
         losses: list[Callable[[], float]] = []
         if not self._loops_asked_for and not gpu_mode():
-            self._loops_asked_for = True
-            compile_ahead(self.layers, self.phase == TRAIN)
+            if self._has_run or not has_little_work():
+                self._ask_for_loops(ahead=not self.forward_is_watched)  # a layer that is timed does not wait for them
+            self._has_run = True
         self._unrun.difference_update(range(start, end + 1))
         with self.running():
             begun = self.plan.begin(start, end, self.forward_is_watched)
@@ -392,9 +393,12 @@ class Net(PycaffeNet, Hooked):
 
     def compile_loops(self) -> None:
         """Compile now what the first forward begins to compile in the background."""
-        self._loops_asked_for = True
-        for loop, dtype in loops_of_net(self.layers, self.phase == TRAIN):
-            loop.compile(dtype)
+        self._ask_for_loops(ahead=False)
+
+    def _ask_for_loops(self, ahead: bool) -> None:
+        self._loops_asked_for, backward = True, self.phase == TRAIN
+        count_work(self.nodes, backward)
+        compile_loops(self.layers, backward, ahead)
 
     def backward_from_to(self, start: int, end: int) -> None:
         """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo).

@@ -16,6 +16,7 @@ import click
 from minicaffe import limits
 from minicaffe.errors import Error, nearest, offering, out_of_memory, shortened
 from minicaffe.files import allowing, is_uri, pattern_folder, plain
+from minicaffe.kernels import expecting
 from minicaffe.scaling.stops import exit_status, sigterm_stops
 from minicaffe.threads import check_variable
 from minicaffe.version import __version__
@@ -80,6 +81,12 @@ FILES = {
     "train": ("film",),
 }
 """The modules of commands that have none of their own name."""
+
+ONE_PASS = frozenset(("compare", "cut", "explain", "export", "import", "merge-bn", "port", "run", "to-torch", "trace"))
+COUNTED = frozenset(
+    ("classify", "detect", "evaluate", "extract-features", "features", "flow", "pose", "read", "segment", "test", "train")
+)
+"""Commands that run a net once or twice, and those that say how many passes they `expect`: compiled loops have to pay."""
 
 WORDS = "minicaffe.words"
 """Key of the command line in a context's meta."""
@@ -185,6 +192,7 @@ class _Commands(click.Group):
         name, command, words = super().resolve_command(ctx, args)
         if command is not None:
             ctx.with_resource(offering(option for param in command.params for option in param.opts))
+            ctx.with_resource(expecting(1 if name in ONE_PASS | COUNTED else None))
         return name, command, words
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

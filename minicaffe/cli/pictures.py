@@ -22,6 +22,7 @@ from minicaffe.detection.inputs import image_input, put_image
 from minicaffe.errors import Error, memory_errors_as, on_one_line
 from minicaffe.files import unlinked
 from minicaffe.formats.prototxt import NetFile, read_net
+from minicaffe.kernels import expect
 from minicaffe.layer import Layer
 from minicaffe.layer_list import Node
 from minicaffe.layers.shape.split import Split
@@ -83,6 +84,7 @@ class PictureOptions(SourceOptions, OrderOptions, NetOptions, DeviceOptions):
 
     def opened(self) -> Net:
         """Return the net with its weights. Raises Error."""
+        expect(len(self.images))
         return self.load(self.net, self.weights, keep="outputs")
 
     def put(self, net: Net, picture: Picture) -> Pixels:
@@ -150,6 +152,7 @@ class DataLayerOptions(ShapeOptions, PictureOptions):
         return read_net(self.net, warn=False)
 
     def opened(self) -> Net:
+        expect(len(self.images))
         net = self.load(self.open_net(self.net_file, images=True), self.weights, keep="outputs")
         self.reshape(net)
         return net
@@ -217,6 +220,7 @@ def concurrent_images(pipeline: Pipeline, images: int) -> int:
 
     For several the net's loops are compiled before it returns.
     """
+    expect(images)
     if not _may_be_several(pipeline.net.nodes, images):
         return 1
     pipeline.detector.family.reshape_to_largest(pipeline.net)
@@ -228,6 +232,7 @@ def concurrent_batches(net: Net, batches: int) -> tuple[int, int]:
 
     One process has to run these layers, the first ones, for all batches in turn: 0 if there is one process.
     """
+    expect(batches)
     first = max((i + 1 for i, node in enumerate(net.nodes) if not node.bottoms), default=0)
     head = all(not node.bottoms or isinstance(node.layer, Split) for node in net.nodes[:first])
     if not head or not _may_be_several(net.nodes[first:], batches):

@@ -11,6 +11,7 @@ import numpy as np
 from minicaffe.cuda.device import current
 from minicaffe.detection.inputs import fill_inputs, start_backward
 from minicaffe.formats.arrays import distinct, write_npz
+from minicaffe.kernels import expect
 from minicaffe.mode import TRAIN, Phase, gpu_mode
 from minicaffe.net import Net
 from minicaffe.parameters import weight_layers
@@ -150,6 +151,7 @@ def test_command(options: TestOptions) -> None:
 
 def average(net: Net, iterations: int) -> tuple[dict[str, np.ndarray], float]:
     """Return the mean of each output over many forward passes (since its shape last changed), and of the loss."""
+    expect(iterations)
     tool.info("Running for %d iterations.", iterations)
     totals = {name: np.zeros(net.blobs[name].shape) for name in net.outputs}
     loss = 0.0

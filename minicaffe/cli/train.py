@@ -19,6 +19,7 @@ from minicaffe.data.image_check import MOST, ImageCheck, checking_images
 from minicaffe.errors import Error, pasted
 from minicaffe.files import granted, unlinked
 from minicaffe.formats.prototxt import read_solver
+from minicaffe.kernels import expect
 from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
@@ -154,6 +155,7 @@ def train_command(options: TrainOptions) -> None:
     with _ranks(options) as job:
         settings = options.settings
         param, state = _solver(path, options)
+        expect(param.max_iter or None)  # the same in a resumed run, which ends with the same bits
         seed = options.seed_given
         if seed is None:
             seed = param.random_seed if param.random_seed >= 0 else settings.rng_seed

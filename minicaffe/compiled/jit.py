@@ -80,7 +80,7 @@ def compiled() -> bool:
     if _use is None:
         with _lock:
             if _use is None:
-                _use = _wanted_way() != "numpy" and _found()
+                _use = wanted_way() != "numpy" and _found()
     return _use
 
 
@@ -125,7 +125,8 @@ def using(way: str) -> Iterator[None]:
         _use = before
 
 
-def _wanted_way() -> str:
+def wanted_way() -> str:
+    """MINICAFFE_LOOPS, or auto. Raises Error for another word."""
     way = os.environ.get(VARIABLE) or WAYS[0]
     if way not in WAYS:
         raise Error(f"{VARIABLE} must be one of {', '.join(WAYS)}, got {way!r}")
@@ -135,7 +136,7 @@ def _wanted_way() -> str:
 def _found(required: bool | None = None) -> bool:
     """Import Numba; whether it compiles. required: whether to raise Error if not; None: as MINICAFFE_LOOPS says."""
     global _numba, _problem
-    required = _wanted_way() == "numba" if required is None else required
+    required = wanted_way() == "numba" if required is None else required
     if _numba is None and (installed() or required):
         try:
             found: Any = importlib.import_module("numba")
