@@ -131,8 +131,8 @@ def compiled() -> bool:
 
 def description() -> str:
     """Say which way kernels with compiled loops are computed, and what would make it another."""
-    if _work.is_small and _jit().installed():
-        return "computed by NumPy, for loading compiled loops would take longer (MINICAFFE_LOOPS=numba loads them)"
+    if _work.is_small and find_spec("numba"):
+        return "computed by NumPy in a few passes; in more of them compiled by Numba, which takes a second to load"
     text: str = _jit().description()
     return text
 

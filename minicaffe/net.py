@@ -374,7 +374,7 @@ class Net(PycaffeNet, Hooked):
         losses: list[Callable[[], float]] = []
         if not self._loops_asked_for and not gpu_mode():
             if self._has_run or not has_little_work():
-                self._ask_for_loops(ahead=not self.forward_is_watched)  # a layer that is timed does not wait for them
+                self.compile_loops(ahead=not self.forward_is_watched)  # a layer that is timed does not wait for them
             self._has_run = True
         self._unrun.difference_update(range(start, end + 1))
         with self.running():
@@ -391,13 +391,12 @@ class Net(PycaffeNet, Hooked):
                         self._call("after_forward", i)
         return sum((loss() for loss in losses), 0.0)
 
-    def compile_loops(self) -> None:
-        """Compile now what the first forward begins to compile in the background."""
-        self._ask_for_loops(ahead=False)
-
-    def _ask_for_loops(self, ahead: bool) -> None:
-        self._loops_asked_for, backward = True, self.phase == TRAIN
-        count_work(self.nodes, backward)
+    def compile_loops(self, ahead: bool = False) -> None:
+        """Compile the loops that the net's passes run, as the first forward does. ahead: in the background."""
+        backward = self.phase == TRAIN
+        if not self._loops_asked_for:
+            self._loops_asked_for = True
+            count_work(self.nodes, backward)
         compile_loops(self.layers, backward, ahead)
 
     def backward_from_to(self, start: int, end: int) -> None:

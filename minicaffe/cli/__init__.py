@@ -16,9 +16,7 @@ import click
 from minicaffe import limits
 from minicaffe.errors import Error, nearest, offering, out_of_memory, shortened
 from minicaffe.files import allowing, is_uri, pattern_folder, plain
-from minicaffe.kernels import expecting
 from minicaffe.scaling.stops import exit_status, sigterm_stops
-from minicaffe.threads import check_variable
 from minicaffe.version import __version__
 
 from .options import ALIASES, translate
@@ -82,7 +80,9 @@ FILES = {
 }
 """The modules of commands that have none of their own name."""
 
-ONE_PASS = frozenset(("compare", "cut", "explain", "export", "import", "merge-bn", "port", "run", "to-torch", "trace"))
+ONE_PASS = frozenset(
+    ("compare", "cut", "explain", "export", "import", "merge-bn", "port", "run", "summary", "to-torch", "trace")
+)
 COUNTED = frozenset(
     ("classify", "detect", "evaluate", "extract-features", "features", "flow", "pose", "read", "segment", "test", "train")
 )
@@ -192,6 +192,8 @@ class _Commands(click.Group):
         name, command, words = super().resolve_command(ctx, args)
         if command is not None:
             ctx.with_resource(offering(option for param in command.params for option in param.opts))
+            from minicaffe.kernels import expecting  # NumPy, which --help does without
+
             ctx.with_resource(expecting(1 if name in ONE_PASS | COUNTED else None))
         return name, command, words
 
@@ -204,6 +206,8 @@ class _Commands(click.Group):
             warnings.showwarning = _show_warning
             try:
                 if not any(word.partition("=")[0] == "--threads" for word in ctx.meta[WORDS]):
+                    from minicaffe.threads import check_variable
+
                     check_variable()
                 result = super().invoke(ctx)
                 check_read()

@@ -26,12 +26,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
-import numpy as np
 
 from minicaffe.errors import Error
 
@@ -127,7 +127,7 @@ class FiniteRange(click.FloatRange):
             wanted = f"above {self.min:g}" if self.max is None else f"from {self.min:g} to {self.max:g}"
             self.fail(f"{value} is not a number: give one {wanted}", param, ctx)
         number = super().convert(value, param, ctx)
-        return number if np.isfinite(number) else self.fail(f"{value} is not a finite number", param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number", param, ctx)
 
 
 TOOL_FLAGS = (

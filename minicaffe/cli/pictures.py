@@ -248,6 +248,7 @@ def _may_be_several(nodes: Sequence[Node], items: int) -> bool:
 
 def _several_if_small(net: Net, items: int) -> int:
     """Return the threads, or 1, by the memory that the net needs at its inputs' present shapes."""
+    net.compile_loops(ahead=True)
     try:
         needs = summarize(net).memory
     except Error:  # for example, the largest image exceeds a limit

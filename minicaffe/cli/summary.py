@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -13,7 +14,6 @@ from minicaffe.files import unlinked
 from minicaffe.formats.prototxt import read_net
 from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.mode import Phase
-from minicaffe.porting.dump import Dump, read
 from minicaffe.tracing.draw import DIRECTIONS, draw_net_to_file
 from minicaffe.tracing.summary import MemoryNeeds, summarize
 
@@ -22,6 +22,9 @@ from .groups import StateOptions, phase_option
 from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
 from .terminal import echo
+
+if TYPE_CHECKING:
+    from minicaffe.porting.dump import Dump
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +154,8 @@ def dump_command(options: DumpOptions) -> None:
     if out is None and target is not None and unlinked(target).exists():
         raise Error(f"{target} is there already: give -o {target} to replace it, or another name")
     check_target("--out", target, [file])
+    from minicaffe.porting.dump import read  # the solvers, which a summary does without
+
     dump = read(file)
     if listed:
         _print_dump(dump)

@@ -105,8 +105,9 @@ def problem() -> str:
 
 
 def description() -> str:
-    """Say which way computes, and what would make it another."""
-    if compiled():
+    """Say which way computes, and what would make it another. Does not import Numba."""
+    is_compiled = wanted_way() != "numpy" and installed() if _use is None else _use
+    if is_compiled:
         return f"compiled by Numba {installed()}"
     why = f"{VARIABLE}=numpy" if installed() else 'the extra "fast" would compile them'
     return f"computed by NumPy ({why})"
