@@ -16,9 +16,9 @@ from minicaffe.data.drawings import draw_scores
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.data.images import resize_bilinear
 from minicaffe.detection.class_names import read_labels
+from minicaffe.detection.classification import best_classes, check_names, softmax_outputs
 from minicaffe.detection.inputs import check_scores, put_array
 from minicaffe.errors import Error, on_one_line, shortened
-from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture, Sources
 
@@ -94,7 +94,7 @@ def _scores(net: Net, options: Options) -> Array:
 
 def _softmax(net: Net, file: str) -> str:
     """Return the output of the net's last Softmax. Raises Error."""
-    found = [top for node in net.nodes if isinstance(node.layer, Softmax) for top in node.top_names if top in net.outputs]
+    found = softmax_outputs(net)
     if len(found) != 1:
         what = f"{len(found)} outputs that a Softmax makes" if found else "no output that a Softmax makes"
         raise Error(f"{file}: {what}; its outputs are {', '.join(net.outputs)}: choose one with --blob")
@@ -103,14 +103,10 @@ def _softmax(net: Net, file: str) -> str:
 
 def _best(scores: Array, names: list[str] | None, options: Options) -> list[dict[str, Any]]:
     """Return the best classes, the first of equal ones first. Raises Error for names that do not fit, and for NaN."""
-    if names and len(names) != len(scores):
-        raise Error(f"{options.labels} has {len(names)} names, but the net has {len(scores)} classes")
+    if names:
+        check_names(names, str(options.labels), len(scores))
     check_scores(scores)
-    order = np.argsort(-scores, kind="stable")[: options.top]
-    return [
-        {"class": names[k] if names else f"class {k}", "class_index": int(k), "score": round(float(scores[k]), 6)}
-        for k in order
-    ]
+    return best_classes(scores, names, options.top)
 
 
 def clip_input(net: Net) -> str | None:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import threads
-from minicaffe.detection.class_names import read_names
+from minicaffe.detection.class_names import read_labels
+from minicaffe.detection.classification import names_for
 from minicaffe.errors import Error, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_text
 from minicaffe.mode import Phase
@@ -101,10 +102,12 @@ def in_browser(values: str) -> Callable[[str], str]:
 def session(options: Options, folder: Path) -> Live:
     """Return the session that the options ask for. folder: for the photos that it is given."""
     weights = (*options.weights, *options.more_weights)
-    names = read_names(options.classes) if options.classes else None
+    names = read_labels(options.classes) if options.classes else None
 
     def make(net: NetFile, tracer: Tracer) -> Net:
-        return options.load(net, weights, watch=tracer.watch, say=tracer.notes.append, no_zeros=True)
+        made = options.load(net, weights, watch=tracer.watch, say=tracer.notes.append, no_zeros=True)
+        tracer.classes = names and names_for(made, names, str(options.classes))
+        return made
 
     def put(net: Net, photo: bytes | None) -> NDArray[np.uint8] | None:
         if photo is None:
@@ -113,4 +116,4 @@ def session(options: Options, folder: Path) -> Live:
         file.write_bytes(photo)
         return fill(net, replace(options, image=str(file)), options.seed, lambda note: None)
 
-    return Live(read_text(options.net), options.net, make, put, lambda: Tracer(backward=False, classes=names))
+    return Live(read_text(options.net), options.net, make, put, lambda: Tracer(backward=False))

@@ -19,7 +19,8 @@ from click.core import ParameterSource
 from numpy.typing import NDArray
 
 from minicaffe.data.images import load_image
-from minicaffe.detection.class_names import read_names
+from minicaffe.detection.class_names import read_labels
+from minicaffe.detection.classification import names_for
 from minicaffe.detection.families import rows_end
 from minicaffe.detection.family import SSD_MEANS
 from minicaffe.detection.inputs import image_inputs, put_array
@@ -106,11 +107,11 @@ def trace_command(options: Options) -> None:
     check_target("--out", out, read)
     check_target("--npz", options.npz, read)
     check_apart("--out", out, "--npz", options.npz)
-    names = read_names(options.classes) if options.classes else None
-    tracer = Tracer(path=out, backward=options.goes_back, classes=names, tile_bytes=TILE_BYTES if out else 0)
+    names = read_labels(options.classes) if options.classes else None
+    tracer = Tracer(path=out, backward=options.goes_back, tile_bytes=TILE_BYTES if out else 0)
     tracer.options, tracer.tours = _explain_options(), [load_tour(given) for given in options.tours]
     with _reported(tracer), TraceTable(tracer) if options.text else progress(tracer), tracer:
-        net = _run(tracer, options, weights)
+        net = _run(tracer, options, weights, names)
     if out:
         echo(f"written: {out}")
     if options.npz:
@@ -118,8 +119,8 @@ def trace_command(options: Options) -> None:
         echo(f"written: {options.npz}")
 
 
-def _run(tracer: Tracer, options: Options, weights: Sequence[str]) -> Net:
-    """Load the net, fill its inputs and run it while tracer watches."""
+def _run(tracer: Tracer, options: Options, weights: Sequence[str], names: Sequence[str] | None) -> Net:
+    """Load the net, fill its inputs and run it while tracer watches. names: of classes, in the file --classes."""
 
     def say(note: str) -> None:
         warn(note)
@@ -127,6 +128,7 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str]) -> Net:
 
     until = options.until
     net = options.load(options.net, weights, watch=tracer.watch, say=say, no_zeros=True)
+    tracer.classes = names and names_for(net, names, str(options.classes))
     if until is not None:
         net.index_of(until)
     for tour in tracer.tours:

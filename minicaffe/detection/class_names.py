@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 
 from minicaffe.data.roidb_files import VOC_CLASSES
@@ -49,8 +49,12 @@ def first_names(names: Iterable[str]) -> list[str]:
 
 def read_names(path: str | PathLike[str]) -> list[str]:
     """Return the names in a file, in a detector's order; __background__ is added first if missing. Raises Error."""
-    names = read_lines(path)
-    return names if names[0] in (BACKGROUND, "background") else [BACKGROUND, *names]
+    return with_background(read_lines(path))
+
+
+def with_background(names: Sequence[str]) -> list[str]:
+    """Return the names with __background__ before them if they begin with another class."""
+    return [*names] if names[0] in (BACKGROUND, "background") else [BACKGROUND, *names]
 
 
 def read_labels(path: str | PathLike[str]) -> list[str]:

@@ -420,7 +420,8 @@ class Trace:
     """One run: the layers and the steps in order.
 
     gradient: what the gradients are of, or "". detections: as of detect.to_json, in pixels of the image; None if the net is not
-    a detector or no image was given. lineage: of the detections, None too if it has too many boxes; class_names: of its groups.
+    a detector or no image was given. best_classes: of a classifier with an image, the best first; None for other nets.
+    lineage: of the detections, None too if it has too many boxes; class_names: of its groups.
     options: those of the trace command that `minicaffe explain` takes too. tours: those that the page offers.
     """
 
@@ -437,6 +438,7 @@ class Trace:
     error: Failure | None
     picture: Picture | None
     detections: list[dict[str, Any]] | None
+    best_classes: list[dict[str, Any]] | None = None
     options: str = ""
     lineage: Lineage | None = None
     class_names: list[str] = field(default_factory=list)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from minicaffe.blob import Array, Blob, MemoryState, SyncedMemory
 from minicaffe.data.drawings import class_name
 from minicaffe.data.images import resize_bilinear
 from minicaffe.detection.class_names import default_names
+from minicaffe.detection.classification import best_classes, scores_blob
 from minicaffe.detection.detect import Detections
 from minicaffe.detection.families import family_of, rows_end
 from minicaffe.detection.family import FindOptions
@@ -48,6 +49,7 @@ LONG_SIDE = 640
 """The most pixels of a side of the image on the page."""
 MOST_DETECTIONS = 200
 """The most detections of a trace, the best ones: the page's slider chooses among them."""
+MOST_CLASSES = 5
 
 
 def picture(net: Net, image: NDArray[np.uint8] | None) -> Picture | None:
@@ -71,6 +73,13 @@ def found_detections(net: Net, image: NDArray[np.uint8] | None) -> Detections | 
         return family_of(net).read(net, image.shape[:2], FindOptions(0, MOST_DETECTIONS))
     except Error:
         return None
+
+
+def found_classes(net: Net, image: NDArray[np.uint8] | None, names: Sequence[str] | None) -> list[dict[str, Any]] | None:
+    """Return the best classes of the first image; None if the net is not a classifier, or if a score is NaN."""
+    blob = scores_blob(net) if image is not None else None
+    scores = None if blob is None else net.blobs[blob].read_data()[0].reshape(-1)
+    return None if scores is None or np.isnan(scores).any() else best_classes(scores, names, MOST_CLASSES)
 
 
 def names_of(net: Net, given: Sequence[str] | None) -> Sequence[str] | None:

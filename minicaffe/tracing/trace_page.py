@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.data.drawings import COLOURS
 from minicaffe.errors import on_one_line
 from minicaffe.files import replacing
 from minicaffe.reads import Axis
@@ -139,6 +140,8 @@ def document(trace: Trace, layers: int = 0, steps: int = 0) -> tuple[Json, bytes
         **whole,
         "steps": [_step(step, arrays) for step in trace.steps[steps:]],
         "detections": trace.detections,
+        "best_classes": trace.best_classes,
+        "colours": COLOURS,
         "lineage": trace.lineage and _lineage(trace.lineage, trace.class_names, arrays),
         "tours": [tour.on_page(trace) for tour in trace.tours] if trace.error is None else [],
     }, arrays.join()

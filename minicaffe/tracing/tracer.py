@@ -31,7 +31,18 @@ from minicaffe.net import Net
 from .explanations.lineage import Lineage, lineage
 from .tours import Tour
 from .trace import BlobShot, Failure, LayerFacts, Step, Trace, add_gradients, roi_shot, shot, shows_rois
-from .trace_facts import MOST_DETECTIONS, Ran, TakenMemory, example, found_detections, layer_facts, names_of, picture, reduced
+from .trace_facts import (
+    MOST_DETECTIONS,
+    Ran,
+    TakenMemory,
+    example,
+    found_classes,
+    found_detections,
+    layer_facts,
+    names_of,
+    picture,
+    reduced,
+)
 from .trace_page import page, write_page
 
 TILE_BYTES = 8 * 2**20
@@ -49,9 +60,9 @@ class Tracer:
     """A context manager that traces the net in its block; `trace` holds the result, write(path) writes it as a page.
 
     path: of a page to write at the end of the block, also if a layer fails. backward: whether to record backward passes.
-    image: the picture (H, W, 3), BGR, in the net's input, to show with the detections. classes: their names, the background's
-    first (default: VOC's for 21 classes, COCO's for 81). notes: shown on the page. tile_bytes: the most bytes of the pictures
-    of maps, 0 for none. on_step: called after each step.
+    image: the picture (H, W, 3), BGR, in the net's input, to show with the result. classes: the names of the classes, a
+    detector's with the background first (default: VOC's for a detector of 21 classes, COCO's for 81). notes: shown on the page.
+    tile_bytes: the most bytes of the pictures of maps, 0 for none. on_step: called after each step.
     gradient: what backward starts from, in words, for the page. steps_to_come: how many steps there are at the end of this
     pass, None before the first forward.
     options: of the command line, for the commands that the page shows. tours: those that the page offers, of tours.load_tour.
@@ -326,6 +337,7 @@ class Tracer:
             error=self.error,
             picture=picture(net, self.image),
             detections=self._detections() if done else None,
+            best_classes=found_classes(net, self.image, self.classes) if done else None,
             options=self.options,
             lineage=(way := self._lineage() if done else None),
             class_names=self._class_names(way) if way else [],

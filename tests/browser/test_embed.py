@@ -41,7 +41,10 @@ def test_the_link_leads_to_the_same_place_of_the_whole_page(two_layers: Path, op
     assert opened.page.evaluate("history.length") == 2  # about:blank, and this: a frame adds nothing to the page around it
 
 
-@pytest.mark.parametrize("address, words", [("?embed=none", "no layer none"), ("?embed=detections", "no detections")])
+@pytest.mark.parametrize(
+    "address, words",
+    [("?embed=none", "no layer none"), ("?embed=detections", "no detections"), ("?embed=classes", "no classes")],
+)
 def test_what_is_not_there(two_layers: Path, open_page: Open, address: str, words: str) -> None:
     opened = open_page(two_layers, address=address)
     assert words in opened.page.locator(".whole-page").inner_text()

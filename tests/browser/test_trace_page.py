@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pages import Open, Opened
+from pages import Open, Opened, violations
 
 from minicaffe import TEST, Error, Net, Tracer, ops, set_random_seed
+from minicaffe.data.drawings import COLOURS
 from minicaffe.detection.inputs import start_backward
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.roi.psroi_align import PsRoiAlign
@@ -372,10 +373,14 @@ def test_detections_are_drawn(tmp_path: Path, open_page: Open) -> None:
     options = ["--image", SHAPES / "scene.png", "--cfg", SHAPES / "shapes.yml", "--classes", SHAPES / "classes.txt", "-o", page]
     result = CliRunner().invoke(main, ["trace", *map(str, [net, weights, *options])])
     assert result.exit_code == 0, result.output
-    opened = open_page(page)
-    opened.page.locator("#open-result").click()
+    opened = open_page(page)  # at the photo
     opened.page.locator(".detection").first.wait_for()
     assert opened.page.locator(".detection").count() == 8
+    strokes = {
+        box.get_attribute("data-class"): box.locator(".chosen").evaluate("e => getComputedStyle(e).stroke")
+        for box in opened.page.locator(".detection").all()
+    }
+    assert strokes == {name: rgb(COLOURS[k]) for k, name in enumerate(("circle", "square", "triangle"))}
     assert opened.page.locator(".detections li").count() == 8
     names = ["circle", "square", "circle"]
     assert opened.page.locator(".detections strong").all_inner_texts()[:3] == names
@@ -387,6 +392,42 @@ def test_detections_are_drawn(tmp_path: Path, open_page: Open) -> None:
     slider = opened.page.get_by_label("Lowest score, in percent")
     slider.evaluate("e => { e.value = 0; e.dispatchEvent(new Event('input')); }")
     assert opened.page.locator(".detections li").count() == 90
+
+
+def rgb(colour: str) -> str:
+    return f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})"
+
+
+CLASSIFIER = """name: "colours"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 6 } } }
+layer { name: "pool" type: "Pooling" bottom: "data" top: "pool" pooling_param { pool: AVE global_pooling: true } }
+layer { name: "prob" type: "Softmax" bottom: "pool" top: "prob" }
+"""
+
+
+def test_a_classifier_opens_at_its_best_classes(tmp_path: Path, open_page: Open, axe: str) -> None:
+    net = Net(parse_net(CLASSIFIER), TEST)
+    net.blobs["data"].data[...] = np.log([[[[0.2]], [[0.7]], [[0.1]]]])
+    with Tracer(net, tmp_path / "classes.html", image=np.zeros((16, 12, 3), np.uint8), classes=["a", "b, c", "d"]):
+        net.forward()
+    opened = open_page(tmp_path / "classes.html")
+    page = opened.page
+    assert page.locator("#open-result").inner_text() == "Classes"
+    assert page.locator(".classes li").all_inner_texts() == ["b, c\n0.7000", "a\n0.2000", "d\n0.1000"]
+    whole = page.locator(".classes li").first.bounding_box()["width"]
+    widths = [bar.bounding_box()["width"] / whole for bar in page.locator(".class-bar").all()]
+    assert widths == pytest.approx([0.7, 0.2, 0.1], abs=0.01)
+    assert violations(page, axe) == []
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".classes").count() == 0
+    opened = open_page(tmp_path / "classes.html", width=390, height=844)
+    assert 0 <= opened.page.locator("h2").bounding_box()["y"] < 844 / 2, "in view, below the graph"
+
+
+def test_without_a_photo_no_button_of_a_result(traced: tuple[Path, Net], open_page: Open) -> None:
+    result = open_page(traced[0]).page.locator("#open-result")
+    assert not result.is_visible()
+    assert "undefined" not in result.text_content()
 
 
 def test_a_net_whose_first_layer_fails(tmp_path: Path, open_page: Open) -> None:

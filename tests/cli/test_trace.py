@@ -61,6 +61,26 @@ def document_of(page: str) -> dict[str, Any]:
     return data
 
 
+def test_the_best_classes_of_a_classifier(net: str) -> None:
+    """With a list of synsets, as classify has them, the names without their numbers; a list of another length is an error."""
+    from PIL import Image
+
+    Image.new("RGB", (30, 20), (250, 20, 30)).save("red.png")
+    Path("synsets.txt").write_text("".join(f"n0000000{k} kind {k}, other name\n" for k in range(5)))
+    result = run(net, "--image", "red.png", "--classes", "synsets.txt", "--npz", "arrays.npz", "-o", "trace.html")
+    assert result.exit_code == 0, result.output
+    data = document_of("trace.html")
+    scores = np.load("arrays.npz")["data/prob"][0]
+    order = np.argsort(-scores, kind="stable")
+    assert [one["class"] for one in data["best_classes"]] == [f"kind {k}, other name" for k in order]
+    assert [one["score"] for one in data["best_classes"]] == pytest.approx(scores[order], abs=1e-6)
+    assert data["detections"] is None
+    assert run(net).exit_code == 0 and document_of("trace.html")["best_classes"] is None, "numbers are no picture"
+    Path("short.txt").write_text("a\n")
+    result = run(net, "--classes", "short.txt")
+    assert result.exit_code == 1 and "short.txt has 1 names, but the net has 5 classes" in result.output
+
+
 def steps_of(data: dict[str, Any], kind: str) -> list[str]:
     return [data["layers"][step["layer"]]["name"] for step in data["steps"] if step["kind"] == kind]
 

@@ -57,6 +57,6 @@ function placeOf(words) {
     chosen[name] = {...place, c: whole(words.get("channel")) ?? 0, ph: ph ?? place.ph, pw: pw ?? place.pw};
   }
   const step = stepFor(i, words.get("step") in KINDS ? words.get("step") : "forward");
-  const result = words.get("view") === "result" && trace.detections && trace.image;
+  const result = words.get("view") === "result" && resultKind();
   return {layer: i, step, view: result ? "result" : "layers", detection: whole(words.get("detection"))};
 }

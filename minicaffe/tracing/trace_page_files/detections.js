@@ -2,6 +2,8 @@
 
 const USUAL = 50; // percent: the lowest score that detect shows
 
+const isUsual = (one) => one.score * 100 >= USUAL;
+
 function detectionsPanel() {
   const view = stage("Image");
   let chosen = null;
@@ -73,13 +75,24 @@ function detectionsPanel() {
 
 const MOST_LABELS = 30;
 
+const ofClass = (found) => `--class: ${classColour(found.class_index)}`;
+
+/** What the net makes of the photo, which the page opens at: "detections", "classes", or null. */
+const resultKind = () => (trace.image && ((trace.detections && "detections") || (trace.best_classes && "classes"))) || null;
+
+/** The colour of a class, as `detect --draw` has it. */
+function classColour(k) {
+  const count = trace.colours.length;
+  return trace.colours[(((k - 1) % count) + count) % count];
+}
+
 const shownBox = (found) => found.box.map((v) => v / trace.image.photo);
 
 function detectionBox(found, chosen, choose) {
   const other = chosen !== null && chosen !== found.k;
   return svg(
     "g",
-    {class: `detection${other ? " dimmed" : ""}`, "data-class": found.class, onclick: () => choose(found.k)},
+    {class: `detection${other ? " dimmed" : ""}`, "data-class": found.class, style: ofClass(found), onclick: () => choose(found.k)},
     box(...shownBox(found), {class: "halo"}),
     box(...shownBox(found), {class: "chosen"}),
   );
@@ -98,6 +111,7 @@ function detectionItem(found, chosen, choose) {
   return el(
     "li",
     {value: found.k},
+    el("i", {class: "key class-key", style: ofClass(found)}),
     el("button", attributes, el("strong", {}, found.class), ` ${found.score.toFixed(3)} `),
     el("span", {class: "quiet mono"}, ` ${found.box.map((v) => number(v, 4)).join(", ")} (${size})`),
   );
@@ -107,10 +121,10 @@ function detectionItem(found, chosen, choose) {
 function detectionLabel(found) {
   const [x, y] = shownBox(found);
   const text = `${found.class} ${found.score.toFixed(2)}`;
-  const size = Math.max(trace.image.width / 42, 7);
+  const size = Math.max(trace.image.width / 56, 6);
   const top = y > size * 1.4 ? y - size * 1.3 : y;
   return [
-    svg("rect", {x, y: top, width: text.length * size * 0.58 + size * 0.6, height: size * 1.3, class: "label"}),
+    svg("rect", {x, y: top, width: text.length * size * 0.58 + size * 0.6, height: size * 1.3, class: "label", style: ofClass(found)}),
     svg("text", {x: x + size * 0.3, y: top + size * 0.97, "font-size": size, class: "label-text"}, text),
   ];
 }

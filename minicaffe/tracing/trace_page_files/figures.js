@@ -31,7 +31,7 @@ async function savePng(figure) {
 }
 
 function save(blob, kind) {
-  const words = [trace.net.name || "net", state.view === "result" ? "detections" : trace.layers[state.layer].name];
+  const words = [trace.net.name || "net", state.view === "result" ? resultKind() : trace.layers[state.layer].name];
   if (state.view !== "result" && state.step !== null) words.push(trace.steps[state.step].kind);
   const name = words.join(" ").replace(/[^\p{L}\p{N}]+/gu, "-");
   const link = el("a", {download: `${name}.${kind}`, href: URL.createObjectURL(blob)});

@@ -99,7 +99,8 @@ function detectionsOf(way, run) {
   return run.kept.map((row) => {
     const box = rowBox(way.found.boxes, row);
     const pixels = way.found.unit ? box : box.map((v, k) => clamp(v * sizes[k % 2], 0, sizes[k % 2] - 1));
-    return {class: way.classes[way.found.groups[row]], score: way.found.scores[row], box: pixels, row};
+    const group = way.found.groups[row];
+    return {class: way.classes[group], class_index: group, score: way.found.scores[row], box: pixels, row};
   });
 }
 

@@ -87,7 +87,7 @@ function showAnswer(answer, change) {
   take(completed(answer));
   const found = trace.layers.findIndex((other) => other.name === layer);
   const place = found < 0 ? firstPlace() : {layer: found, step: stepFor(found, kind)};
-  open("prototxt" in change ? null : views[1], {...place, view: trace.detections ? view : "layers"});
+  open("prototxt" in change ? null : views[1], {...place, view: resultKind() ? view : "layers"});
   setTimeout(() => (panel.scrollTop = top)); // after the inspector has drawn
   say(answer.ran);
 }

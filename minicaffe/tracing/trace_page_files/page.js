@@ -37,8 +37,10 @@ function header() {
   opener.textContent = `Notes (${notes.length})`;
   list.replaceChildren(el("ul", {}, notes.map((note) => el("li", {}, note))));
   const result = document.getElementById("open-result");
-  result.hidden = !(trace.detections && trace.image);
-  result.textContent = `Detections (${trace.detections?.filter((one) => one.score * 100 >= USUAL).length})`;
+  const kind = resultKind();
+  result.hidden = !kind;
+  if (kind === "classes") result.textContent = "Classes";
+  if (kind === "detections") result.textContent = `Detections (${trace.detections.filter(isUsual).length})`;
   if (error) failure(banner, error);
 }
 
@@ -50,16 +52,21 @@ function listenToHeader() {
     list.hidden = !list.hidden;
     opener.setAttribute("aria-expanded", String(!list.hidden));
   });
-  document.getElementById("open-result").addEventListener("click", () => show({view: "result"}));
+  document.getElementById("open-result").addEventListener("click", () => {
+    show({view: "result"});
+    panelIntoView();
+  });
   theme(document.getElementById("theme"));
 }
 
-/** Where the panel is below the graph, a layer that is clicked brings it into view. */
+/** Where the panel is below the graph, bring it into view. */
+function panelIntoView() {
+  const panel = document.getElementById("panel");
+  if (getComputedStyle(panel.parentElement).display === "block") panel.scrollIntoView();
+}
+
 function panelAfterClick() {
-  document.getElementById("graph").addEventListener("click", (event) => {
-    const panel = document.getElementById("panel");
-    if (event.target.closest(".node") && getComputedStyle(panel.parentElement).display === "block") panel.scrollIntoView();
-  });
+  document.getElementById("graph").addEventListener("click", (event) => event.target.closest(".node") && panelIntoView());
 }
 
 const resultView = (button) => (now) => button.setAttribute("aria-pressed", String(now.view === "result"));
@@ -86,12 +93,13 @@ function theme(control) {
   });
 }
 
-/** The initial state: at the layer that failed, else at the first forward. */
+/** The initial state: at the layer that failed, else at what the net makes of the photo, else at the first forward. */
 function firstPlace() {
   if (trace.error) return {layer: trace.error.layer, step: stepFor(trace.error.layer, "forward")};
   const forward = trace.steps.findIndex((step) => step.kind === "forward");
   const step = Math.max(forward, 0);
-  return trace.steps.length ? {layer: trace.steps[step].layer, step} : {layer: 0, step: null};
+  const view = resultKind() ? "result" : "layers";
+  return trace.steps.length ? {layer: trace.steps[step].layer, step, view} : {layer: 0, step: null};
 }
 
 /** What the page's address names, else the first place. */
@@ -125,6 +133,7 @@ offerTours(document.querySelector(".actions"));
 followAddress();
 embed();
 open(null, addressedPlace());
+if (state.view === "result") panelIntoView();
 addEventListener("popstate", () => {
   followAddress();
   show({view: "layers", detection: null, turn: performance.now(), ...addressedPlace()});

@@ -6,9 +6,14 @@ function panelView(root) {
     const key = `${state.view} ${state.layer} ${state.step} ${state.turn}`;
     if (key === shown) return;
     shown = key;
-    withFocus(root, () => root.replaceChildren(...(state.view === "result" ? detectionsPanel() : layerPanel(state))));
+    withFocus(root, () => root.replaceChildren(...panelParts(state)));
     root.scrollTop = 0;
   };
+}
+
+function panelParts(state) {
+  if (state.view !== "result") return layerPanel(state);
+  return resultKind() === "classes" ? classesPanel() : detectionsPanel();
 }
 
 function layerPanel({layer: i, step: s}) {
