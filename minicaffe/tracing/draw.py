@@ -238,27 +238,42 @@ def get_layer_lr_mult(layer: LayerParameter) -> str:
 
 def get_layer_label(layer: LayerParameter, rankdir: str = "LR", display_lrm: bool = False) -> str:
     """Return the lines in a layer's box: its name, its type with the main parameters, and with display_lrm its multipliers."""
-    lines = [on_one_line(layer.name), on_one_line(" ".join(filter(None, [layer.type, _details(layer)])))]
+    lines = [on_one_line(layer.name), on_one_line(" ".join(filter(None, [layer.type, layer_details(layer)])))]
     if display_lrm and get_layer_lr_mult(layer):
         lines.append(get_layer_lr_mult(layer))
     return "\n".join(lines)
 
 
-def _details(layer: LayerParameter) -> str:
-    if issubclass(class_of(layer), Convolution):
-        own = layer.convolution_param
-        size = "x".join(map(str, own.kernel_size)) if own.kernel_size else f"{own.kernel_h}x{own.kernel_w}"
-        return _window(size, own.stride[0] if own.stride else 1, own.pad[0] if own.pad else 0)
-    if issubclass(class_of(layer), Pooling):
+def layer_details(layer: LayerParameter) -> str:
+    """Return the main parameters of a layer: "3x3 / 2, pad 1", "MAX 2x2 / 2", the class of a Python layer; else ""."""
+    kind = class_of(layer)
+    if issubclass(kind, Convolution):
+        return _window(layer.convolution_param)
+    if issubclass(kind, Pooling):
         pool = layer.pooling_param
-        kind = get_pooling_types_dict()[pool.pool]
-        return f"{kind} global" if pool.global_pooling else f"{kind} {_window(str(pool.kernel_size), pool.stride, pool.pad)}"
+        name = get_pooling_types_dict()[pool.pool]
+        return f"{name} global" if pool.global_pooling else f"{name} {_window(pool)}"
     return f"{layer.python_param.layer}" if layer.type == "Python" else ""
 
 
-def _window(size: str, stride: int, pad: int) -> str:
-    size = size if "x" in size else f"{size}x{size}"
-    return size + f" / {stride}" * (stride != 1) + f", pad {pad}" * (pad != 0)
+def _window(param: caffe_pb2.ConvolutionParameter | caffe_pb2.PoolingParameter) -> str:
+    kernel, stride, pad = _sides(param, "kernel_size", "kernel"), _sides(param, "stride"), _sides(param, "pad")
+    size = "x".join(map(str, kernel * 2 if len(kernel) == 1 else kernel))
+    return size + f" / {_joined(stride)}" * any(side != 1 for side in stride) + f", pad {_joined(pad)}" * any(pad)
+
+
+def _sides(param: caffe_pb2.ConvolutionParameter | caffe_pb2.PoolingParameter, name: str, sides: str = "") -> list[int]:
+    """Return a field of a window: its values, or those of the fields for the height and the width."""
+    given = {field.name for field, _ in param.ListFields()}
+    fields = [f"{sides or name}_{side}" for side in "hw"]
+    if given & set(fields):
+        return [getattr(param, field) for field in fields]
+    value = getattr(param, name)
+    return [value] if isinstance(value, int) else list(value)
+
+
+def _joined(sides: Sequence[int]) -> str:
+    return "x".join(map(str, sides if len(set(sides)) > 1 else sides[:1]))
 
 
 def choose_color_by_layertype(layertype: str) -> str:

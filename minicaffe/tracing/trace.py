@@ -375,6 +375,7 @@ class ParamShot:
 class LayerFacts:
     """A layer.
 
+    details: in short, as in `minicaffe draw`; attributes: the fields of its parameters that are set, without fillers.
     place: of its block in the prototxt; fork: whose it is, where forks have several of its type; top_bytes: the memory of tops
     that share none with a bottom; reads: for each top and each bottom, as of receptive_fields.reads_of; covered: whether
     explain covers its forward; example: of that, where it ran.
@@ -389,6 +390,8 @@ class LayerFacts:
     in_place: bool
     is_split: bool
     param: str
+    details: str
+    attributes: dict[str, str]
     top_bytes: int
     params: list[ParamShot]
     roi: RoiShot | None

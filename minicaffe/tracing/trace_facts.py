@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob, MemoryState, SyncedMemory
@@ -24,7 +25,7 @@ from minicaffe.detection.families import family_of, rows_end
 from minicaffe.detection.family import FindOptions
 from minicaffe.detection.inputs import input_width, start_backward
 from minicaffe.detection.ssd import ssd_layer
-from minicaffe.errors import Error
+from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.forked import choice_of
 from minicaffe.formats.prototxt import to_text
 from minicaffe.layer import Layer
@@ -34,8 +35,10 @@ from minicaffe.layers.shape.split import Split
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 from minicaffe.net import Net
 from minicaffe.parameters import weight_name
+from minicaffe.proto import caffe_pb2
 from minicaffe.registry import explains
 
+from .draw import layer_details
 from .explanations.explanation import Case, Explanation
 from .explanations.lineage import case_of
 from .explanations.runs import shown_name
@@ -50,6 +53,9 @@ LONG_SIDE = 640
 MOST_DETECTIONS = 200
 """The most detections of a trace, the best ones: the page's slider chooses among them."""
 MOST_CLASSES = 5
+MOST_VALUES = 12
+"""The most values of an attribute of a layer."""
+MOST_LETTERS = 80
 
 
 def picture(net: Net, image: NDArray[np.uint8] | None) -> Picture | None:
@@ -240,6 +246,8 @@ def layer_facts(net: Net, i: int, layer: Layer, ran: Ran, went_back: bool, room:
         in_place=bool(set(top_names) & set(bottom_names)),
         is_split=isinstance(layer, Split),
         param=to_text(layer.param),
+        details=on_one_line(layer_details(layer.param)),
+        attributes=attributes(layer.param),
         top_bytes=bytes_in_use(tops, without=shared),
         params=[_param(layer, j, went_back, room) for j in range(len(layer.blobs))],
         roi=ran.roi,
@@ -247,6 +255,29 @@ def layer_facts(net: Net, i: int, layer: Layer, ran: Ran, went_back: bool, room:
         covered=type(layer) in explains,
         example=ran.example,
     )
+
+
+def attributes(param: caffe_pb2.LayerParameter) -> dict[str, str]:
+    """Return the fields of a layer's parameters that are set, as text; messages in them, such as fillers, are left out."""
+    blocks = [block for field, block in param.ListFields() if field.name.endswith("_param")]
+    return {
+        field.name: _attribute(field, value)
+        for block in blocks
+        for field, value in block.ListFields()
+        if not field.message_type
+    }
+
+
+def _attribute(field: FieldDescriptor, value: Any) -> str:
+    values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    texts = [field.enum_type.values_by_number[one].name if field.enum_type else _scalar(one) for one in values[:MOST_VALUES]]
+    return shortened(on_one_line(", ".join(texts) + ", ..." * (len(values) > MOST_VALUES)), MOST_LETTERS)
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
 def _param(layer: Layer, j: int, went_back: bool, room: int) -> ParamShot:

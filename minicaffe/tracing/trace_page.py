@@ -35,7 +35,7 @@ from .trace import LayerFacts, ParamShot, Picture, RoiShot, Shot, Statistics, St
 
 LETTER, PAD, LEAST_WIDTH = 6.6, 28.0, 150.0
 """Width of a letter, space next to a line, and the narrowest box, in pixels."""
-HEIGHT, PART_HEIGHT = 42.0, 24.0
+HEIGHT, PART_HEIGHT, DETAILS_HEIGHT = 42.0, 24.0, 15.0
 SPLIT_SIZE = (64.0, 18.0)
 
 Json = dict[str, Any]
@@ -44,7 +44,7 @@ Point = tuple[float, float]
 FORMAT = 1
 
 NET = "name", "file", "phase", "dtype", "weights", "device", "gradient", "options"
-LAYER = "name", "type", "place", "fork", "bottoms", "tops", "in_place", "param", "covered"
+LAYER = "name", "type", "place", "fork", "bottoms", "tops", "in_place", "param", "details", "attributes", "covered"
 """What the JSON has of a Trace and of LayerFacts unchanged."""
 
 
@@ -90,15 +90,19 @@ def _size(box: list[LayerFacts]) -> Point:
     if box[0].is_split:
         return SPLIT_SIZE
     letters = max(max(len(layer.name), len(layer.type) + 18) for layer in box)
-    return max(LETTER * letters + PAD, LEAST_WIDTH), HEIGHT + PART_HEIGHT * (len(box) - 1)
+    return max(LETTER * letters + PAD, LEAST_WIDTH), _height(box[0]) + PART_HEIGHT * (len(box) - 1)
+
+
+def _height(layer: LayerFacts) -> float:
+    return HEIGHT + DETAILS_HEIGHT * bool(layer.details)
 
 
 def _parts(box: list[int], layers: list[LayerFacts]) -> list[tuple[int, float, float]]:
     """Return (layer, distance from the box's top, height) of each layer of a box."""
     if layers[box[0]].is_split:
         return [(box[0], 0.0, SPLIT_SIZE[1])]
-    parts = [(box[0], 0.0, HEIGHT)]
-    return parts + [(i, HEIGHT + PART_HEIGHT * n, PART_HEIGHT) for n, i in enumerate(box[1:])]
+    top = _height(layers[box[0]])
+    return [(box[0], 0.0, top)] + [(i, top + PART_HEIGHT * n, PART_HEIGHT) for n, i in enumerate(box[1:])]
 
 
 class Arrays:
@@ -141,7 +145,7 @@ def document(trace: Trace, layers: int = 0, steps: int = 0) -> tuple[Json, bytes
         "steps": [_step(step, arrays) for step in trace.steps[steps:]],
         "detections": trace.detections,
         "best_classes": trace.best_classes,
-        "colours": COLOURS,
+        "colours": list(COLOURS),
         "lineage": trace.lineage and _lineage(trace.lineage, trace.class_names, arrays),
         "tours": [tour.on_page(trace) for tour in trace.tours] if trace.error is None else [],
     }, arrays.join()

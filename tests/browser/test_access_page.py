@@ -139,7 +139,7 @@ def test_nothing_is_cut_off(state: tuple[str, Show], open_at: Callable[..., Any]
 
 
 def test_a_tap_on_the_graph_of_a_phone(traces: dict[str, str], open_at: Callable[..., Any]) -> None:
-    page = open_at(traces["trace"], 390, 844, has_touch=True, is_mobile=True)
+    page = open_at(traces["trace"] + "#layer=input", 390, 844, has_touch=True, is_mobile=True)
     box = page.locator("#panel").bounding_box()
     assert box["y"] > 300
     page.locator('.node[aria-label^="conv1,"]').tap()

@@ -260,13 +260,54 @@ def test_keys_step_through_the_timeline(traced: tuple[Path, Net], open_page: Ope
     press("ArrowLeft")
     assert shown.get_attribute("aria-valuenow") == "2"
     press("End")
-    assert shown.get_attribute("aria-valuenow") == str(len(steps))
+    setup = sum(step["kind"] == "setup" for step in steps)
+    assert shown.get_attribute("aria-valuenow") == str(len(steps) - setup)
     assert opened.step().startswith("Backward")
     press("Home")
     press(" ")
     opened.page.wait_for_function("+document.querySelector('.bars').getAttribute('aria-valuenow') > 2")
     press(" ")
     assert opened.page.get_by_label("Play").count() == 1
+
+
+def test_the_setup_is_shown_on_request(traced: tuple[Path, Net], open_page: Open) -> None:
+    """By the switch, by the layer's button and by an address; the net is traced without it, so that its setup is untimed."""
+    opened = open_page(traced[0])
+    steps = json.loads(opened.page.locator("#trace").text_content())["steps"]
+    first = next(i for i, step in enumerate(steps) if step["kind"] == "reshape")
+    switch, bars, jumps = (
+        opened.page.get_by_label("Setup", exact=True),
+        opened.page.locator(".bars"),
+        opened.page.locator(".jumps button"),
+    )
+    assert bars.get_attribute("aria-valuemax") == str(len(steps) - first)
+    assert jumps.all_inner_texts() == ["Reshape", "Forward", "Backward"]
+    here = opened.step()
+    switch.check()
+    assert bars.get_attribute("aria-valuemax") == str(len(steps))
+    assert jumps.first.inner_text() == "LayerSetUp" and opened.step() == here
+    assert opened.page.evaluate("document.activeElement.type") == "checkbox", "the focus stays on it"
+    opened.page.keyboard.press("Home")  # the switch uses no arrow keys
+    assert bars.get_attribute("aria-valuenow") == str(first + 2)
+    opened.page.locator("h1").click()
+    opened.page.keyboard.press("Home")
+    assert opened.step() == f"LayerSetUp {traced[1].layers[0].name}"
+    switch.uncheck()
+    assert bars.get_attribute("aria-valuenow") == "1" and opened.step().startswith("Reshape")
+    opened.page.locator(".head").get_by_text("LayerSetUp").click()
+    assert switch.is_checked()
+    assert open_page(traced[0], address="#layer=conv&step=setup").step() == "LayerSetUp conv"
+
+
+def test_the_parameters_of_a_layer(traced: tuple[Path, Net], open_page: Open) -> None:
+    opened = open_page(traced[0])
+    opened.layer("conv")
+    assert opened.page.locator(".attributes > div").all_inner_texts() == ["num_output\n8", "pad\n1", "kernel_size\n3"]
+    assert "3x3, pad 1" in opened.page.locator('.node[aria-label^="conv,"]').text_content()
+    opened.layer("relu")
+    assert opened.page.locator(".attributes > div").all_inner_texts() == ["negative_slope\n0.5"]
+    opened.layer("input")
+    assert opened.page.locator(".attributes").count() == 0
 
 
 def test_layers_by_keyboard(traced: tuple[Path, Net], open_page: Open) -> None:

@@ -193,3 +193,19 @@ def test_layout_keeps_ranks_and_gaps(steps: list[tuple[int, int]]) -> None:
         spans.sort()
         assert all(a[1] <= b[0] + 1e-6 for a, b in pairwise(spans))
     assert all(len(path) == ranks[end] - ranks[start] - 1 for path, (start, end) in zip(found.paths, edges, strict=True))
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ("kernel_size: 3", "3x3"),
+        ("kernel_h: 1 kernel_w: 7 pad_h: 0 pad_w: 3", "1x7, pad 0x3"),
+        ("kernel_size: 3 stride_h: 2 stride_w: 1", "3x3 / 2x1"),
+        ("kernel_size: 2 stride: 2 pad: 1", "2x2 / 2, pad 1"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Convolution", "Pooling"])
+def test_the_window_of_a_layer(kind: str, fields: str, text: str) -> None:
+    block = f"{kind.lower()}_param {{ {fields} }}"
+    layer = parse_net(f'layer {{ name: "a" type: "{kind}" bottom: "x" top: "a" {block} }}').param.layer[0]
+    assert draw.layer_details(layer) == ("MAX " if kind == "Pooling" else "") + text

@@ -27,6 +27,7 @@ function nodeBox(node, choose) {
       : [
           [layer.name, ""],
           ["", `${layer.type}${shapes.length ? ` ${shapes[0]}` : ""}${shapes.length > 1 ? ` +${shapes.length - 1}` : ""}`],
+          ...(layer.details ? [["", layer.details]] : []),
         ];
   const step = node.h / (lines.length + 1);
   const roomFor = (quiet) => node.w - (quiet ? 6.5 * quiet.length + 20 : 16);

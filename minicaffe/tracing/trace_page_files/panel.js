@@ -58,8 +58,16 @@ function layerHead(layer, i, step) {
     {class: "head"},
     el("h2", {}, layer.name, el("span", {class: "quiet type"}, layer.type)),
     el("p", {class: "quiet"}, facts.join(" · ")),
+    attributesView(layer.attributes),
     el("div", {class: "row", role: "group", "aria-label": "Steps of this layer"}, buttons),
   );
+}
+
+/** The layer's parameters, as the prototxt sets them. */
+function attributesView(attributes) {
+  const entries = Object.entries(attributes);
+  const items = entries.map(([name, value]) => el("div", {}, el("dt", {class: "quiet"}, name), el("dd", {}, value)));
+  return entries.length ? el("dl", {class: "row attributes", "aria-label": "Parameters"}, items) : null;
 }
 
 /** The arithmetic of one number of the layer. */

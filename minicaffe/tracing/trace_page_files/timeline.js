@@ -2,14 +2,56 @@
 
 const PLAY_MS = 350;
 
-/** How the steps are walked by buttons, keys and play: "all", or the kinds of steps; times the usual speed. */
-const walking = {kinds: "all", speed: 1};
+/** How the steps are walked by buttons, keys and play: "all", or the kinds of steps; times the usual speed; with the setup? */
+const walking = {kinds: "all", speed: 1, setup: false};
 
-/** ended: an AbortSignal, after which the view is no longer shown. */
+/** How many of the first steps set the net up; 0 if it went no further. */
+function setupCount(steps) {
+  const [[name, , end] = [], next] = spans(steps);
+  return name === SETUP && next ? end : 0;
+}
+
+/** The steps, without those of the setup unless they are asked for. ended: an AbortSignal, after which it is no longer shown. */
 function timelineView(root, goTo, ended) {
-  const steps = trace.steps;
-  root.hidden = !steps.length;
+  const setup = setupCount(trace.steps);
+  root.hidden = !trace.steps.length;
   if (root.hidden) return () => {}; // the first layer failed in its setup
+  let [latest, first, drawn, draw] = [];
+  const make = () => {
+    drawn?.abort();
+    drawn = new AbortController();
+    withFocus(root, () => {
+      root.replaceChildren();
+      draw = stepsView(root, first, setup ? setupSwitch() : null, goTo, drawn.signal);
+    });
+  };
+  const follow = (state) => {
+    latest = state;
+    if (state.step !== null && state.step < setup) walking.setup = true;
+    const from = walking.setup ? 0 : setup;
+    if (from !== first) {
+      first = from;
+      make();
+    }
+    draw(state);
+  };
+  const setupSwitch = () => {
+    const onchange = ({target}) => {
+      walking.setup = target.checked;
+      if (!walking.setup && latest.step < setup) goTo(setup);
+      else follow(latest);
+    };
+    const box = el("input", {type: "checkbox", role: "switch", checked: walking.setup, onchange});
+    return el("label", {class: "row", title: "Show the steps that set the net up"}, box, "Setup");
+  };
+  ended.addEventListener("abort", () => drawn?.abort());
+  return follow;
+}
+
+/** The steps from `first` on; setup: the switch that shows those before. */
+function stepsView(root, first, setup, show, ended) {
+  const steps = trace.steps.slice(first);
+  const goTo = (step) => show(first + step);
   const canvas = el("canvas", {
     class: "bars",
     role: "slider",
@@ -80,6 +122,7 @@ function timelineView(root, goTo, ended) {
       button("⇥", "Last step (End)", () => by(steps.length)),
       walk,
       speed,
+      setup,
       el("span", {class: "row jumps"}, jumps),
       label,
     ),
@@ -139,7 +182,7 @@ function timelineView(root, goTo, ended) {
 
   return (state) => {
     if (state.step === null) return;
-    current = state.step;
+    current = state.step - first;
     const step = steps[current];
     const layer = trace.layers[step.layer];
     label.replaceChildren(
@@ -198,13 +241,15 @@ function paintBars(context, width, height, {steps, most, memory, current, colour
   context.fillRect(current * slot + slot / 2 - 1, 0, 2, height);
 }
 
+const SETUP = "LayerSetUp and Reshape";
+
 /** Groups of steps: [name, first, end]. Construction sets up and reshapes each layer; forward reshapes and runs each. */
 function spans(steps) {
   const forward = steps.findIndex((step, i) =>
     [step, steps[i + 1]].some((next) => next?.kind === "forward" && next.layer === step.layer),
   );
   const group = (step, i) =>
-    step.kind === "backward" ? "Backward" : forward >= 0 && i >= forward ? "Reshape and Forward" : "LayerSetUp and Reshape";
+    step.kind === "backward" ? "Backward" : forward >= 0 && i >= forward ? "Reshape and Forward" : SETUP;
   const runs = [];
   steps.forEach((step, i) => {
     const name = group(step, i);
