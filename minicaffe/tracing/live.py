@@ -4,7 +4,7 @@
           <--{"trace": ..., "arrays": base64, "ran": words, "number": of the trace, "kept": {"layers": n, "steps": n}},
              or {"error": message} with nothing changed--
     page  --{"explain": layer, "top": number, "at": [n, c, h, w]}-->
-          <--{"says": text}, or {"error": message}--
+          <--{"at", "lines", "sum", "arrays"}: an Example (trace_page.py), or {"error": message}--
 
 A change may have the number of the trace that is "shown". If that is the last one, the answer leaves out the first layers and
 steps that are as they were.
@@ -35,7 +35,8 @@ from minicaffe.net import Net
 
 from .explanations import explain
 from .trace import shows_rois
-from .trace_page import Json, document, page
+from .trace_facts import example_of
+from .trace_page import Json, document, explained, page
 from .tracer import Tracer
 
 logger = logging.getLogger("minicaffe.live")
@@ -77,7 +78,7 @@ class Live:
         with self._lock:
             try:
                 change = _checked(request)
-                return {"says": self._explained(change)} if "explain" in change else self._changed(change)
+                return self._explained(change) if "explain" in change else self._changed(change)
             except (Error, OSError, MemoryError) as error:
                 return {"error": out_of_memory(error) if isinstance(error, MemoryError) else str(error)}
             except Exception as error:  # a fault of a layer or of minicaffe, which the page survives
@@ -114,7 +115,7 @@ class Live:
             return self._move(request["layer"], request["roi"], request["box"], undo)
         raise Error("a change is a prototxt, a photo, or a layer, a roi and its box")
 
-    def _explained(self, question: Mapping[str, Any]) -> str:
+    def _explained(self, question: Mapping[str, Any]) -> Json:
         net, name, top, at = self._net, question["explain"], question.get("top"), question.get("at")
         if not isinstance(name, str) or not _is_whole(top) or not (isinstance(at, list) and all(map(_is_whole, at))):
             raise Error("a question is a layer's name, the number of its top, and where in it")
@@ -122,11 +123,11 @@ class Live:
         start = _clean(net, i)
         with self._now.paused(), ExitStack() as undo:
             undo.callback(self._run, start)
-            says = explain(net, name, at, top=top, start=start).text()
+            found = example_of(net.layers[i], explain(net, name, at, top=top, start=start), top)
             undo.pop_all()
             if _clean(net, i + 1) <= i:  # a later layer has changed in place what these have written again
                 self._run(i + 1)
-        return says
+        return explained(found)
 
     def _edit(self, text: object) -> _Changed:
         if not isinstance(text, str):

@@ -327,14 +327,35 @@ def _geometry(kind: str, plan: RoiPlan[Any], spatial_scale: float) -> dict[str, 
 
 
 @dataclass(frozen=True)
+class SumShot:
+    """The terms of one number of a window: their sum and the bias, divided by the divisor, or their maximum.
+
+    at: an index into `top`. bottom: the number of the bottom that has the places (T, 4), some of which may lie on padding.
+    x (T,): its values there; weight (T,): the factors of x, None for 1. value: the layer's.
+    """
+
+    top: str
+    at: Index
+    bottom: int
+    places: NDArray[np.int64]
+    x: Array
+    weight: Array | None
+    is_max: bool
+    bias: float | None
+    divisor: float
+    value: float
+
+
+@dataclass(frozen=True)
 class Example:
     """One number of a layer, explained.
 
-    at: an index into the first top. lines: the text of `minicaffe explain` for it.
+    at: an index into the first top. lines: the text of `minicaffe explain` for it. sum: its terms, if the page can show them.
     """
 
     at: Index
     lines: list[str]
+    sum: SumShot | None = None
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,9 @@ from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.forked import choice_of
 from minicaffe.formats.prototxt import to_text
 from minicaffe.layer import Layer
+from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.loss.softmax import Softmax
+from minicaffe.layers.pool.pooling import Pooling
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.shape.split import Split
 from minicaffe.layers.ssd.detection_output import DetectionOutput
@@ -39,13 +41,13 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.registry import explains
 
 from .draw import layer_details
-from .explanations.explanation import Case, Explanation
+from .explanations.explanation import Case, Explanation, MaxExplanation, SumExplanation
 from .explanations.lineage import case_of
 from .explanations.runs import shown_name
 from .explanations.ssd import detections_of, image_of
 from .explanations.terms import Index
 from .receptive_fields import reads_of
-from .trace import MOST_TILES, SAMPLED, Example, LayerFacts, ParamShot, Picture, RoiShot, Step, shot
+from .trace import MOST_TILES, SAMPLED, Example, LayerFacts, ParamShot, Picture, RoiShot, Step, SumShot, shot
 
 WAYS = "loss, ones or detection:K"
 LONG_SIDE = 640
@@ -53,6 +55,8 @@ LONG_SIDE = 640
 MOST_DETECTIONS = 200
 """The most detections of a trace, the best ones: the page's slider chooses among them."""
 MOST_CLASSES = 5
+MOST_TERMS = 2**15
+"""The most terms of a number that the page shows one by one."""
 MOST_VALUES = 12
 """The most values of an attribute of a layer."""
 MOST_LETTERS = 80
@@ -207,7 +211,29 @@ def example(net: Net, i: int, bottoms: Sequence[Array]) -> Example | None:
             explanation: Explanation = explain_it(case, at)
         except Error:  # it says why to who asks for this number
             return None
-        return Example(at, explanation.text().splitlines())
+        return example_of(layer, explanation)
+
+
+def example_of(layer: Layer, explanation: Explanation, top: int = 0) -> Example:
+    """Return the record of an explanation of a number of a layer's top."""
+    return Example(explanation.at, explanation.text().splitlines(), _sum_shot(layer, explanation, top))
+
+
+def _sum_shot(layer: Layer, found: Explanation, top: int) -> SumShot | None:
+    """Return the terms of a convolution's or a pooling's number, unless there are too many."""
+    if not isinstance(layer, Convolution | Pooling) or not isinstance(found, SumExplanation | MaxExplanation):
+        return None
+    terms = found.terms
+    if terms.places.shape[1] != 4 or not 0 < len(terms) <= MOST_TERMS:
+        return None
+    is_max = isinstance(found, MaxExplanation)
+    if is_max and top:
+        return None  # the second top of a pooling is a place, not a number of its window
+    x = terms.columns.get("x", terms.product)
+    weight = terms.columns.get("weight", x if "x" in terms.columns else None)  # without weights a product is of x and x
+    bias, divisor = (None, 1.0) if isinstance(found, MaxExplanation) else (found.bias, found.divisor)
+    bottom = top if isinstance(layer, Convolution) else 0
+    return SumShot(found.blob, found.at, bottom, terms.places, x, weight, is_max, bias, divisor, found.value)
 
 
 def _place(layer: Layer, y: Array) -> Index:

@@ -31,7 +31,7 @@ from minicaffe.version import __version__
 
 from .draw_layout import hosts, layout
 from .explanations.lineage import Lineage, Suppression
-from .trace import LayerFacts, ParamShot, Picture, RoiShot, Shot, Statistics, Step, Tiles, Trace
+from .trace import Example, LayerFacts, ParamShot, Picture, RoiShot, Shot, Statistics, Step, SumShot, Tiles, Trace
 
 LETTER, PAD, LEAST_WIDTH = 6.6, 28.0, 150.0
 """Width of a letter, space next to a line, and the narrowest box, in pixels."""
@@ -155,12 +155,34 @@ def _layer(layer: LayerFacts, arrays: Arrays) -> Json:
     return {
         **{key: getattr(layer, key) for key in LAYER},
         "split": layer.is_split,
-        "example": layer.example and {"at": list(layer.example.at), "lines": layer.example.lines},
+        "example": _example(layer.example, arrays) if layer.example else None,
         "phase_bytes": layer.top_bytes,
         "params": [_param(param, arrays) for param in layer.params],
         "roi": _roi(layer.roi, arrays) if layer.roi else None,
         "reads": [[_reads(edge) for edge in of_top] for of_top in layer.reads],
     }
+
+
+def _example(example: Example, arrays: Arrays) -> Json:
+    return {"at": list(example.at), "lines": example.lines, "sum": _sum(example.sum, arrays) if example.sum else None}
+
+
+def _sum(shot: SumShot, arrays: Arrays) -> Json:
+    return {
+        **{key: getattr(shot, key) for key in ("top", "bottom", "is_max")},
+        "at": list(shot.at),
+        **{key: _number(getattr(shot, key)) for key in ("bias", "divisor", "value")},
+        "places": arrays.put(shot.places, "i4"),
+        "x": arrays.put(shot.x),
+        "weight": arrays.put(shot.weight),
+    }
+
+
+def explained(example: Example) -> Json:
+    """Return the JSON of an example alone, with its arrays in base64."""
+    arrays = Arrays()
+    data = _example(example, arrays)
+    return {**data, "arrays": base64.b64encode(arrays.join()).decode()}
 
 
 def _reads(edge: tuple[Axis, Axis] | None) -> Json | None:

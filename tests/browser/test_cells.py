@@ -131,6 +131,7 @@ def test_weights_have_places_and_no_field(traced: tuple[Path, Net], open_page: O
     opened = open_page(traced[0])
     opened.layer("b")
     card = opened.page.locator('.card[data-role="learned"]').first
+    card.scroll_into_view_if_needed()
     card.locator('canvas[data-map="5"]').hover()
     card.get_by_text("output 1, input 1, row 1, column 1:").wait_for()
     assert "field" not in card.locator(".cell-text").inner_text()

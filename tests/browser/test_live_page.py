@@ -71,6 +71,10 @@ def test_a_clicked_cell_shows_its_arithmetic(page: Any) -> None:
     text = page.locator(".cell-view pre.explained")
     playwright.expect(text).to_contain_text("computed here")
     assert "x" in text.inner_text()
+    at = re.match(r"\w+ layer \"conv1\": conv1(\[.*?\])", text.inner_text())
+    page.get_by_text("Watch the sum").click()
+    assert at and page.locator(".sum h3").inner_text() == f"conv1{at[1]}, the sum of its window"
+    playwright.expect(page.locator(".sum p.mono")).to_contain_text("the layer's")
 
 
 def test_an_error_in_the_prototxt_keeps_the_last_state(page: Any) -> None:

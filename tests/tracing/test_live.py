@@ -134,13 +134,18 @@ def test_the_arithmetic_of_a_number_changes_nothing(live: Watched, layer: str, a
     rois = ROIS.copy()
     rois[1, 1:] = 2, 3, 8, 7.5
     live.answer({"layer": "pool", "roi": 1, "box": [2, 3, 8, 7.5]})
-    says = live.answer({"explain": layer, "top": 0, "at": at})["says"]
+    answer = live.answer({"explain": layer, "top": 0, "at": at})
     assert live.ran[: len(ran)] == ran
     live.check(rois=rois)
     new = make(parse_net(TEXT), Tracer())
     fill(new, None)
     new.blobs["rois"].data[...] = rois
-    assert says == explain(new, layer, at).text()
+    said = explain(new, layer, at)
+    assert answer["at"] == at and answer["lines"] == said.text().splitlines()
+    assert (answer["sum"] is None) == (layer == "pool")
+    if layer == "conv":
+        places = np.frombuffer(base64.b64decode(answer["arrays"])[answer["sum"]["places"]["at"] :], "<i4", 4 * len(said.terms))
+        np.testing.assert_array_equal(places.reshape(-1, 4), said.terms.places)
 
 
 @pytest.mark.parametrize(

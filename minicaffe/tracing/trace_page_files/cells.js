@@ -23,6 +23,7 @@ function cellsView(blob, role, what) {
   const photo = isMap ? fieldStage() : null;
   const box = el("div", {class: "cell-view", hidden: true}, el("div", {class: "cell-words"}, text), photo?.figure);
   let chosen = null;
+  let explanation = null; // of the chosen cell
   let drawn = 0;
 
   const show = async (at) => {
@@ -44,10 +45,11 @@ function cellsView(blob, role, what) {
       const ends = field ? [...field.rows, ...field.columns] : [];
       Object.assign(box.dataset, {cell: `${at.map},${at.y},${at.x}`, field: ends.join(",")});
     }
-    if (chosen === at) text.append(...explainIt(layer, blob, role, at.map, place));
+    if (chosen === at) text.append(...(explanation ??= explainIt(layer, blob, role, at.map, place)));
   };
   const choose = (at) => {
     chosen = at;
+    explanation = null;
     show(at);
   };
   grid.addEventListener("pointermove", (event) => show(cellUnder(event, tiles) ?? chosen));
@@ -157,7 +159,7 @@ function explainIt(i, blob, role, channel, {rows, columns}) {
   const at = [0, channel, rows[rows.length >> 1], columns[columns.length >> 1]];
   const {example} = layer;
   const [, c, y, x] = top === 0 && example ? example.at : [];
-  if (c === channel && rows.includes(y) && columns.includes(x)) return [el("br"), "its arithmetic: ", el("pre", {class: "mono explained"}, example.lines.join("\n"))];
+  if (c === channel && rows.includes(y) && columns.includes(x)) return [el("br"), "its arithmetic: ", ...explainedBy(example)];
   if (trace.live) return [el("br"), "its arithmetic: ", asked(layer.name, top, at)];
   return [el("br"), "its arithmetic: ", el("code", ...commandFor(layer, top, at))];
 }
@@ -170,11 +172,18 @@ function commandFor(layer, top, at) {
   return [{class: "command", tabindex: 0}, parts.filter(Boolean).join(" ")];
 }
 
+/** The lines of an example, and a way to its sum. */
+const explainedBy = ({lines, sum}) => [
+  el("pre", {class: "mono explained"}, lines.join("\n")),
+  sum ? el("button", {type: "button", class: "link", onclick: () => watchSum(sum)}, "Watch the sum") : null,
+].filter(Boolean);
+
 /** What explain says, as soon as it is there. */
 function asked(layer, top, at) {
-  const text = el("pre", {class: "mono explained"}, "…");
-  sender.send({explain: layer, top, at}, ({says}) => {
-    text.textContent = says;
+  const text = el("span", {}, "…");
+  sender.send({explain: layer, top, at}, (answer) => {
+    referTo(fromBase64(answer.arrays).buffer, answer);
+    text.replaceChildren(...explainedBy(answer));
     say("");
   });
   return text;

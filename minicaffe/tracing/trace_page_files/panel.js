@@ -33,6 +33,7 @@ function layerPanel({layer: i, step: s}) {
     ...[...(kind === "backward" ? topDiffs(layer, i) : []), ...(step?.blobs ?? [])].map((blob) =>
       blobCard(blob, `${blob.role} ${blob.part}`),
     ),
+    kind === "forward" ? sumSlot(layer) : null,
     kind === "forward" ? exampleView(layer) : null,
     ...layer.params.flatMap((param) => paramCards(param, kind)),
     el("details", {class: "card", open: true}, el("summary", {}, "Block in the prototxt"), el("pre", {tabindex: 0}, layer.param)),

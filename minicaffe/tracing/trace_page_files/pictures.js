@@ -97,13 +97,18 @@ function tileSize(height, width) {
 const mapName = (tiles, i, what) =>
   tiles.per > 1 ? `output ${Math.floor(i / tiles.per)}, input ${i % tiles.per}` : `${what} ${i}`;
 
-function tile(tiles, pixels, i, what) {
-  const count = tiles.height * tiles.width;
-  const {low, high} = tiles;
-  const canvas = paintedCanvas(tiles.height, tiles.width, (p) => {
+/** A canvas of map i of these tiles. */
+function tileCanvas({height, width, low, high}, pixels, i) {
+  const count = height * width;
+  return paintedCanvas(height, width, (p) => {
     const pixel = pixels[i * count + p];
     return colourOf(pixel === 255 ? NaN : low + (pixel * (high - low)) / 254, low, high);
   });
+}
+
+function tile(tiles, pixels, i, what) {
+  const {low, high} = tiles;
+  const canvas = tileCanvas(tiles, pixels, i);
   const text = `${mapName(tiles, i, what)}: ${scaleText(low, high)}`;
   filled(canvas, {role: "img", "aria-label": text, "data-map": i}, []);
   return el("figure", {class: "tile", title: text}, canvas, el("figcaption", {class: "quiet"}, i));

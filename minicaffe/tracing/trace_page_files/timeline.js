@@ -2,7 +2,7 @@
 
 const PLAY_MS = 350;
 
-/** How the steps are walked by buttons, keys and play: "all", or the kinds of steps; times the usual speed; with the setup? */
+/** How the steps are walked by buttons, keys and play: "all", or the kinds of steps; times the usual speed; with the setup. */
 const walking = {kinds: "all", speed: 1, setup: false};
 
 /** How many of the first steps set the net up; 0 if it went no further. */
@@ -11,7 +11,7 @@ function setupCount(steps) {
   return name === SETUP && next ? end : 0;
 }
 
-/** The steps, without those of the setup unless they are asked for. ended: an AbortSignal, after which it is no longer shown. */
+/** The steps, those of the setup if they are asked for. ended: an AbortSignal, after which the view is no longer shown. */
 function timelineView(root, goTo, ended) {
   const setup = setupCount(trace.steps);
   root.hidden = !trace.steps.length;
