@@ -111,7 +111,7 @@ class Film:
             self.folder.mkdir(parents=True, exist_ok=True)
         now, old = self.solver.iter, frame_files(self.folder)
         before, after = [at for at in old if at < now], [at for at in old if at >= now]
-        head = Head(self.solver.net.name, self._show.photos if self._show else [])
+        head = Head(self.solver.net.name, self._show.photos if self._show else [], self._accuracies())
         if before and _without_pictures(read_head(self.folder)) != _without_pictures(head):
             raise Error(f"{self.folder / HEAD}: a film of another net or other photos: give the same, or another folder")
         if now and after:
@@ -136,6 +136,10 @@ class Film:
         if not self.solver.exchange.rank:
             write_film(self.folder, target)
         return target
+
+    def _accuracies(self) -> list[str]:
+        made = [name for node in self.solver.net.nodes if node.layer.type.endswith("Accuracy") for name in node.top_names]
+        return [name for name in made if name in self._outputs]
 
     # What is shown.
 
@@ -218,7 +222,7 @@ class Film:
 
 
 def _without_pictures(head: Head) -> Head:
-    """Drop the pictures, which other versions of Pillow encode otherwise."""
+    """Drop the pictures, which other versions of Pillow encode otherwise, and the accuracies, which older films lack."""
     return Head(head.net, [replace(photo, picture="") for photo in head.photos])
 
 

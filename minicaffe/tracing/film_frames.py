@@ -67,10 +67,11 @@ class Photo:
 
 @dataclass(frozen=True)
 class Head:
-    """The facts that all frames share. net: the train net's name."""
+    """The facts that all frames share. net: the train net's name; accuracies: those of the frames' losses that are none."""
 
     net: str
     photos: list[Photo] = field(default_factory=list)
+    accuracies: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,9 @@ def _read(path: Path, made: Callable[[Fields], Read]) -> Read:
 
 
 def _head(fields: Fields) -> Head:
-    return Head(fields.text("net"), [_photo(Fields(one, f"photos[{i}]")) for i, one in enumerate(fields.items("photos"))])
+    photos = [_photo(Fields(one, f"photos[{i}]")) for i, one in enumerate(fields.items("photos"))]
+    accuracies = fields.items("accuracies") if "accuracies" in fields.values else []  # films of the first versions have none
+    return Head(fields.text("net"), photos, [one for one in accuracies if isinstance(one, str)])
 
 
 def _photo(fields: Fields) -> Photo:

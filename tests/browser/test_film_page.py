@@ -82,6 +82,26 @@ def test_what_is_drawn_and_a_click_on_the_curve(film: Opened) -> None:
     assert shown(page) == "iteration 10 of 40"
 
 
+def test_accuracy_has_an_axis_of_its_own(tmp_path: Path, open_page: Open) -> None:
+    """Both axes end at round numbers, and each curve lies on its own."""
+    write_head(tmp_path, Head("net", accuracies=["accuracy"]))
+    for iteration, loss, share in ((0, 0.0, 0.0), (60, 7.0, 0.25), (137, 3.0, 0.75)):
+        losses: dict[str, list[float | None]] = {LOSS: [loss], "loss": [loss], "accuracy": [share]} if iteration else {}
+        write_frame(tmp_path, Frame(iteration, 0.01, [iteration] * bool(iteration), losses, None, []))
+    write_film(tmp_path, tmp_path / "film.html")
+    page = open_page(tmp_path / "film.html").page
+    texts = page.locator(".curves text").all_text_contents()
+    assert texts == ["0", "2", "4", "6", "8", "0", "0.2", "0.4", "0.6", "0.8", "1", "0", "50", "100"]
+    heights = [
+        [float(point.split(",")[1]) for point in line.get_attribute("points").split()]
+        for line in page.locator(".curves polyline").all()
+    ]
+    whole = 260 - 24 - 8
+    assert heights[0] == pytest.approx([8 + whole * (1 - 7 / 8), 8 + whole * (1 - 3 / 8)])
+    assert heights[1] == pytest.approx([8 + whole * 0.75, 8 + whole * 0.25])
+    assert "accuracy (right) 0.75" in page.locator("section").first.inner_text()
+
+
 def test_play(film: Opened) -> None:
     page = film.page
     page.get_by_label("play the film").click()  # from the first frame, as the last one is shown

@@ -55,6 +55,29 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_training(tmp_path, "SGD", f"max_iter: 6 snapshot: 3 {TESTED}")
 
 
+def test_the_accuracies_of_the_trained_net_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A film of a version that named none goes on."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text(
+        """layer { name: "data" type: "DummyData" top: "data" top: "label"
+          dummy_data_param { shape { dim: 4 dim: 2 } shape { dim: 4 } } }
+        layer { name: "fc" type: "InnerProduct" bottom: "data" top: "fc" inner_product_param { num_output: 3 } }
+        layer { name: "hits" type: "Accuracy" bottom: "fc" bottom: "label" top: "top1" }
+        layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }"""
+    )
+    Path("solver.prototxt").write_text('net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 2')
+    for _ in range(2):
+        solver = get_solver("solver.prototxt")
+        with Film(solver, "film", every=1):
+            solver.solve()
+        assert read_head(Path("film")).accuracies == ["top1"]
+        assert set(frames(Path("film"))[1].losses) == {LOSS, "loss", "top1"}
+        head = json.loads(Path("film/film.json").read_text())
+        del head["accuracies"]
+        Path("film/film.json").write_text(json.dumps(head))
+        assert read_head(Path("film")).accuracies == []
+
+
 def test_a_classifier_is_trained_alike_with_a_film(small: Path) -> None:
     alone = get_solver(small)
     alone.solve()

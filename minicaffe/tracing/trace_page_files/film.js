@@ -2,7 +2,9 @@
 
 const film = JSON.parse(document.getElementById("film").textContent);
 const COLOURS = ["#e6194b", "#2f9e44", "#4363d8", "#e8760c", "#911eb4", "#008080", "#9a6324", "#808000", "#c026d3", "#5a67d8"];
-const WIDTH = 1000, HEIGHT = 260, LEFT = 48, BOTTOM = 24, MOST_POINTS = 150;
+// In pixels, so that texts can be read on a phone.
+const WIDTH = Math.min(Math.max(document.querySelector("main").clientWidth - 32, 320), 1000);
+const HEIGHT = 260, LEFT = 56, BOTTOM = 24, TOP = 8, MOST_POINTS = 150;
 const state = {frame: film.frames.length - 1, playing: null, proposals: true, least: 0.3};
 const last = Math.max(1, film.frames.at(-1).iteration);
 
@@ -30,35 +32,60 @@ function curves() {
 
 const shown = curves();
 const names = [...shown.keys()];
-const highest = Math.max(1e-9, ...[...shown.values()].flat().map((point) => point[1]));
-const lowest = Math.min(0, ...[...shown.values()].flat().map((point) => point[1]));
-const across = (iteration) => LEFT + (iteration / last) * (WIDTH - LEFT - 8);
-const down = (value) => 8 + ((highest - value) / (highest - lowest)) * (HEIGHT - BOTTOM - 8);
+const isAccuracy = (name) => film.accuracies.includes(name);
+const RIGHT = names.some(isAccuracy) ? 44 : 12;
 
+/** Round numbers from low to high, about `count` of them: 1, 2 or 5 times a power of ten apart. */
+function ticks(low, high, count) {
+  const rough = (high - low) / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((times) => times * power >= rough * 0.999);
+  const [first, end] = [Math.floor(low / step + 1e-9), Math.ceil(high / step - 1e-9)];
+  return Array.from({length: end - first + 1}, (_, i) => Number(((first + i) * step).toPrecision(12)));
+}
+
+/** The axis of the curves with these names, which ends at round numbers: its ticks, and the height of a value. */
+function axisOf(own, most) {
+  const values = own.flatMap((name) => shown.get(name).map((point) => point[1]));
+  const marks = ticks(Math.min(0, ...values), Math.max(most, ...values), 5);
+  const down = (value) => TOP + ((marks.at(-1) - value) / (marks.at(-1) - marks[0])) * (HEIGHT - BOTTOM - TOP);
+  return {marks, down};
+}
+
+const lossAxis = axisOf(names.filter((name) => !isAccuracy(name)), 1e-9);
+const accuracyAxis = axisOf(names.filter(isAccuracy), 1);
+const across = (iteration) => LEFT + (iteration / last) * (WIDTH - LEFT - RIGHT);
+
+const plotLabel = `losses${names.some(isAccuracy) ? " and, on an axis at the right, accuracies" : ""} by iteration`;
 const marker = svg("line", {class: "marker", y1: 0, y2: HEIGHT - BOTTOM});
 const plot = svg(
   "svg",
-  {class: "curves", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "losses by iteration", onclick: goThere},
-  [lowest, (lowest + highest) / 2, highest].map((value) => [
-    svg("line", {class: "axis", x1: LEFT, x2: WIDTH - 8, y1: down(value), y2: down(value)}),
-    svg("text", {x: LEFT - 6, y: down(value) + 4, "text-anchor": "end"}, short(value)),
+  {class: "curves", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": plotLabel, onclick: goThere},
+  lossAxis.marks.map((value) => [
+    svg("line", {class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: lossAxis.down(value), y2: lossAxis.down(value)}),
+    svg("text", {x: LEFT - 6, y: lossAxis.down(value) + 4, "text-anchor": "end"}, short(value)),
   ]),
-  [0, 0.25, 0.5, 0.75, 1].map((part) =>
-    svg("text", {x: across(part * last), y: HEIGHT - 6, "text-anchor": part === 1 ? "end" : "middle"}, Math.round(part * last)),
-  ),
-  names.map((name, i) =>
-    svg("polyline", {
-      points: shown.get(name).map(([iteration, value]) => `${across(iteration)},${down(value)}`).join(" "),
-      stroke: COLOURS[i % COLOURS.length],
-    }),
-  ),
+  (names.some(isAccuracy) ? accuracyAxis.marks : []).map((value) => [
+    svg("text", {class: "accuracy-mark", x: WIDTH - RIGHT + 8, y: accuracyAxis.down(value) + 4}, short(value)),
+  ]),
+  ticks(0, last, 5)
+    .filter((value) => value <= last && Number.isInteger(value))
+    .map((value) => [
+      svg("line", {class: "axis", x1: across(value), x2: across(value), y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM + 5}),
+      svg("text", {x: across(value), y: HEIGHT - 4, "text-anchor": "middle"}, value),
+    ]),
+  names.map((name, i) => {
+    const {down} = isAccuracy(name) ? accuracyAxis : lossAxis;
+    const points = shown.get(name).map(([iteration, value]) => `${across(iteration)},${down(value)}`).join(" ");
+    return svg("polyline", {points, stroke: COLOURS[i % COLOURS.length], class: isAccuracy(name) ? "accuracy" : null});
+  }),
   marker,
 );
 
 /** The frame nearest to a click on the curves. */
 function goThere(event) {
   const box = plot.getBoundingClientRect();
-  const iteration = ((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - 8)) * last;
+  const iteration = ((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT)) * last;
   const apart = film.frames.map((frame) => Math.abs(frame.iteration - iteration));
   go(apart.indexOf(Math.min(...apart)));
 }
@@ -92,11 +119,11 @@ const photos = film.photos.map((photo) => {
 function drawLegend(frame) {
   legend.replaceChildren(
     ...names.map((name, i) => {
-      const key = el("i", {class: "key"});
-      key.style.background = COLOURS[i % COLOURS.length];
+      const key = el("i", {class: isAccuracy(name) ? "key accuracy" : "key"});
+      key.style.setProperty("--stroke", COLOURS[i % COLOURS.length]);
       const values = (frame.losses[name] || []).filter((value) => value !== null);
       const mean = values.length ? short(values.reduce((a, b) => a + b, 0) / values.length) : "";
-      return el("span", {}, key, name, " ", el("span", {class: "mono"}, mean));
+      return el("span", {}, key, name, isAccuracy(name) ? " (right) " : " ", el("span", {class: "mono"}, mean));
     }),
   );
 }
@@ -115,7 +142,7 @@ function drawPhoto({photo, boxes, text}, seen) {
   );
   const lines = found.map((one) => {
     const key = el("i", {class: "key"});
-    key.style.background = colour(one.name);
+    key.style.setProperty("--stroke", colour(one.name));
     return el("li", {}, key, `${one.name} ${one.score.toFixed(2)}`);
   });
   const bars = scores.map((one) => {
@@ -174,7 +201,7 @@ document.querySelector("main").append(
     where,
     rate,
   ),
-  el("section", {}, el("h2", {}, "Losses"), plot, legend, quiet("means since the frame before")),
+  el("section", {}, el("h2", {}, names.some(isAccuracy) ? "Losses and accuracy" : "Losses"), plot, legend, quiet("means since the frame before")),
   film.photos.length
     ? el(
         "section",
