@@ -86,7 +86,18 @@ def lineage(page: Any) -> None:
 
 
 def editor(page: Any) -> None:
-    page.locator("#live summary").click()
+    assert page.get_by_label("The prototxt").first.is_visible()
+
+
+def keys(page: Any) -> None:
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog").is_visible()
+
+
+def window(page: Any) -> None:
+    layer("conv2")(page)
+    page.locator(".sum").scroll_into_view_if_needed()
+    page.locator(".sum .views").wait_for()
 
 
 def tour(page: Any) -> None:
@@ -103,6 +114,8 @@ STATES: dict[str, tuple[str, Show]] = {
     "lineage": ("trace", lineage),
     "tour": ("trace", tour),
     "live": ("live", editor),
+    "keys": ("trace", keys),
+    "window": ("trace", window),
     "diff": ("diff", lambda page: None),
 }
 
@@ -234,6 +247,30 @@ def test_a_roi_moved_by_keys(traces: dict[str, str], address: str, open_at: Call
         return float(found.split("(")[1].split(",", maxsplit=1)[0].replace("−", "-"))
 
     assert x1(text.inner_text()) - x1(before_text) == pytest.approx(3, abs=1e-3)
+
+
+def test_the_list_of_keys(traces: dict[str, str], open_at: Callable[..., Any]) -> None:
+    """By its key or button; while it is open, arrow keys move no step, and the focus returns to where it was."""
+    page = open_at(traces["trace"])
+    label, opener, keys = (
+        page.locator(".step-label strong"),
+        page.get_by_role("button", name="Keys"),
+        page.get_by_role("dialog"),
+    )
+    page.get_by_label("Next step (right arrow)").focus()
+    before = label.inner_text()
+    page.keyboard.press("?")
+    assert "play, pause" in keys.inner_text()
+    assert "In the ROI inspector" in keys.inner_text() and "run" not in keys.inner_text(), "what this page has"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Escape")
+    assert keys.count() == 0 and label.inner_text() == before
+    assert page.evaluate("document.activeElement.textContent") == "›"
+    opener.click()
+    page.get_by_role("button", name="Close").click()
+    field = page.get_by_label("Find a layer")
+    field.press("?")
+    assert keys.count() == 0 and field.input_value() == "?"
 
 
 def test_motion_only_where_it_is_wanted(traces: dict[str, str], open_at: Callable[..., Any]) -> None:

@@ -59,9 +59,10 @@ FIGURES = {
 def test_a_figure(page: Path, open_page: Open, what: str) -> None:
     address, name, caption = FIGURES[what]
     opened = open_page(page, address=address)
-    opened.page.locator({"the ROI inspector": ".overlay", "the detections": ".walk"}.get(what, "#panel canvas")).first.wait_for(
-        state="attached"
-    )
+    if what == "the filters":  # drawn when they are seen
+        opened.page.locator("[data-role=learned]").first.scroll_into_view_if_needed()
+    drawn = {"the ROI inspector": ".overlay", "the detections": ".walk", "the filters": "[data-role=learned] canvas"}
+    opened.page.locator(drawn.get(what, "#panel canvas")).first.wait_for(state="attached")
     opened.page.wait_for_timeout(300)
     file, svg = saved(opened, what, "SVG")
     assert file == f"{name}.svg"

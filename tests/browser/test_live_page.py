@@ -78,7 +78,6 @@ def test_a_clicked_cell_shows_its_arithmetic(page: Any) -> None:
 
 
 def test_an_error_in_the_prototxt_keeps_the_last_state(page: Any) -> None:
-    page.locator("#live summary").click()
     text = page.locator("#live textarea")
     good = text.input_value()
     layers = page.locator(".node").count()
@@ -103,13 +102,40 @@ def test_a_photo(page: Any, tmp_path: Path) -> None:
     page.locator("#open-result").click()
     count = found.count()
     assert count > 3
-    file.set_input_files(ROOM / "test.prototxt")
+    file.set_input_files(ROOM / "shapes_faster_rcnn.caffemodel")
     says(page, "the photo: cannot read the image: not an image")
     assert found.count() == count
     file.set_input_files(tmp_path / "plain.png")
     playwright.expect(found).to_have_count(0)
     file.set_input_files(SHAPES / "scene.png")
     playwright.expect(found.first).to_contain_text("1.000")
+
+
+DROPPED = """([name, text]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([text], name));
+    const event = (kind) => new DragEvent(kind, {dataTransfer: data, bubbles: true});
+    for (const kind of ["dragover", "drop"]) document.body.dispatchEvent(event(kind));
+}"""
+
+
+def test_a_prototxt_is_dropped(page: Any) -> None:
+    """It goes into the editor and runs; one that is wrong stays there, and the last net too."""
+    text = page.locator("#live textarea")
+    assert text.is_visible()
+    good = text.input_value()
+    layers = page.locator(".node").count()
+    more = good + 'layer { name: "more" type: "Power" bottom: "cls_prob" top: "more" }'
+    page.evaluate(DROPPED, ["other.prototxt", more])
+    says(page, "^from more on")
+    assert text.input_value() == more and page.locator(".node").count() == layers + 1
+    page.evaluate(DROPPED, ["wrong.PROTOTXT", "layer {"])
+    says(page, "test.prototxt:1")
+    assert text.input_value() == "layer {" and page.locator(".node").count() == layers + 1
+    page.locator("#live input[type=file]").set_input_files(ROOM / "test.prototxt")
+    says(page, "^from the end on")
+    assert page.locator(".node").count() == layers
+    assert page.locator(".drop.over").count() == 0
 
 
 def test_without_a_server(chromium: Any, address: str, tmp_path: Path) -> None:
@@ -121,7 +147,6 @@ def test_without_a_server(chromium: Any, address: str, tmp_path: Path) -> None:
     context = chromium.new_context()
     page = context.new_page()
     page.goto(file.as_uri())
-    page.locator("#live summary").click()
     page.get_by_role("button", name="Run").click()
     says(page, "no answer: is minicaffe live still running")
     assert page.locator(".node").count() > 10

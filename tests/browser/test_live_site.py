@@ -54,7 +54,6 @@ def test_changes_without_a_server(chromium: Any, address: str) -> None:
     line, found = page.locator("#live-says"), page.locator("#open-result")
     natively = found.inner_text()
     expect(line).to_have_text("ready", timeout=LOADED)
-    page.locator("#live summary").click()
     text = page.locator("#live textarea")
     good = text.input_value()
     text.fill(good.replace("pooled", "pulled").replace("output_dim", "output_dam"))

@@ -95,37 +95,53 @@ function showAnswer(answer, change) {
 function liveView(root) {
   if (trace.live.python) queueMicrotask(startPython);
   root.hidden = false;
-  const text = el("textarea", {spellcheck: "false", rows: 16, "aria-label": `The prototxt, ${trace.live.file}`});
+  const text = el("textarea", {spellcheck: "false", rows: 12, "aria-label": `The prototxt, ${trace.live.file}`});
   text.value = trace.live.prototxt;
   const run = () => sender.send({prototxt: text.value});
   text.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
   });
-  const file = el("input", {type: "file", accept: "image/*", "aria-label": "Another photo", onchange: () => drop(file.files[0])});
+  const edit = (prototxt) => {
+    text.value = prototxt;
+    run();
+  };
+  const label = "A photo or a prototxt";
+  const accept = "image/*,.prototxt,.pt";
+  const file = el("input", {type: "file", accept, "aria-label": label, onchange: () => takeFile(file.files[0], edit)});
+  const area = el("label", {class: "drop"}, el("strong", {}, "Drop a photo or a prototxt here"), quiet("or choose a file"), file);
   root.append(
-    el("div", {class: "row"}, el("label", {class: "row"}, "Another photo: ", file), quiet("or drop one anywhere")),
+    area,
+    el("p", {id: "live-says", class: "quiet", role: "status"}, "Edit the prototxt, drop a photo, or drag a roi of an ROI layer."),
     el(
       "details",
-      {},
-      el("summary", {}, "Edit the prototxt"),
+      {open: true},
+      el("summary", {}, "The prototxt"),
       text,
       el("div", {class: "row"}, el("button", {type: "button", onclick: run}, "Run"), quiet("Ctrl+Enter")),
     ),
-    el("p", {id: "live-says", class: "quiet", role: "status"}, "Drag a roi of an ROI layer, edit the prototxt, or drop a photo."),
   );
-  document.addEventListener("dragover", (event) => event.preventDefault());
-  document.addEventListener("drop", (event) => {
+  const mark = (isOver) => (event) => {
     event.preventDefault();
-    drop(event.dataTransfer.files[0]);
+    area.classList.toggle("over", isOver);
+  };
+  document.addEventListener("dragover", mark(true));
+  document.addEventListener("dragleave", mark(false));
+  document.addEventListener("drop", (event) => {
+    mark(false)(event);
+    takeFile(event.dataTransfer.files[0], edit);
   });
 }
 
-function drop(file) {
+/** Take a file that was dropped anywhere or chosen: a prototxt by its name, else a photo. */
+function takeFile(file, edit) {
   if (!file) return;
+  const isText = /\.(prototxt|pt|pbtxt)$/i.test(file.name);
   const reader = new FileReader();
-  reader.addEventListener("load", () => sender.send({photo: reader.result.split(",")[1] ?? ""}));
+  const photo = () => sender.send({photo: reader.result.split(",")[1] ?? ""});
+  reader.addEventListener("load", () => (isText ? edit(reader.result) : photo()));
   reader.addEventListener("error", () => say(`${file.name}: cannot be read`, true));
-  reader.readAsDataURL(file);
+  if (isText) reader.readAsText(file);
+  else reader.readAsDataURL(file);
 }
 
 /** Let the chosen roi be dragged on the image: its edges where the mouse is near one, else all of it. */

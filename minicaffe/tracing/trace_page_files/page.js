@@ -127,7 +127,25 @@ function open(graph, place) {
   if (trace.layers.length) show(place);
 }
 
+/** The keys of this page, by what has the focus. */
+function pageKeys() {
+  const isRoi = trace.layers.some((layer) => layer.roi);
+  return {
+    Anywhere: [["← →", "the step before, after"], ["Home End", "the first, the last step"], ["Space", "play, pause"], ["?", "this list"]],
+    "In the graph": [["↑ ↓", "the layer before, after"]],
+    "On maps": [["← → ↑ ↓", "choose a cell"], ["[ ]", "the channel before, after"], ["Esc", "leave the cell"]],
+    "In the ROI inspector": isRoi && [
+      ["[ ]", "on the image: the roi before, after"],
+      ["← → ↑ ↓", "on the map and the output: choose the bin; in Backward on the map: a cell"],
+      ...(trace.live ? [["← → ↑ ↓", "on the image: move the roi; with Shift its end"]] : []),
+    ],
+    "In a tour": trace.tours.length ? [["← →", "the stop before, after"], ["Esc", "end the tour"]] : null,
+    "In the editor": trace.live && [["Ctrl Enter", "run"]],
+  };
+}
+
 listenToHeader();
+offerKeys(document.getElementById("open-keys"), pageKeys());
 panelAfterClick();
 offerTours(document.querySelector(".actions"));
 followAddress();

@@ -170,8 +170,9 @@ function stepsView(root, first, setup, show, ended) {
     stop();
   });
   const press = (event) => {
-    // Keys that the focused control uses itself.
+    // Keys that the focused control or the list of keys uses itself.
     const own =
+      document.querySelector("dialog[open]") ||
       event.target.closest("input, select, textarea, summary") ||
       (event.key === " " && event.target.closest("button, a, [role=button]"));
     if (own || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
