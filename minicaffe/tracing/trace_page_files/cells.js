@@ -50,9 +50,14 @@ function cellsView(blob, role, what) {
   const choose = (at) => {
     chosen = at;
     explanation = null;
+    box.classList.toggle("is-chosen", Boolean(at));
     show(at);
   };
-  grid.addEventListener("pointermove", (event) => show(cellUnder(event, tiles) ?? chosen));
+  grid.addEventListener("pointermove", (event) => {
+    const at = cellUnder(event, tiles);
+    const isChosen = at && chosen && ["map", "y", "x"].every((key) => at[key] === chosen[key]);
+    show(isChosen ? chosen : (at ?? chosen));
+  });
   grid.addEventListener("pointerleave", () => show(chosen));
   grid.addEventListener("click", (event) => {
     const at = cellUnder(event, tiles);
