@@ -21,7 +21,6 @@ from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import first_names, read_names
 from minicaffe.detection.data_inputs import data_layers, image_size
 from minicaffe.detection.families import FAMILY_NAMES, family_of
-from minicaffe.detection.family import SSD_MEANS
 from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error
 from minicaffe.files import is_uri
@@ -78,7 +77,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         type=anchors_of,
     )
     seed: int = seed_option()
-    threshold: float = 0.5
+    threshold: float | None = None
     max_detections: int = 100
     engine: str | None = None
 
@@ -125,6 +124,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         if names and regions:
             names = first_names(names)
         family, settings = family_of(net), self.settings
+        rgb = self.rgb and not family.takes_rgb
         if family.test_defaults and not self.cfg:
             test = dataclasses.replace(settings.test, **{**family.test_defaults, **self._given_test})
             settings = net.settings = dataclasses.replace(settings, test=test)
@@ -135,9 +135,9 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
             threshold=self.threshold,
             max_detections=self.max_detections,
             proposals=self.proposals,
-            means=tuple(self.means or SSD_MEANS)[:: -1 if self.rgb else 1],
-            rgb=self.rgb,
-            scale_factor=self.factor,
+            means=(self.means or family.means)[:: -1 if rgb else 1],
+            rgb=rgb,
+            scale_factor=self.scale_factor,
             names=tuple(names) if names else None,
             seed=self.seed,
             level=self.level,

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from minicaffe.data.images import load_image
 from minicaffe.detection.class_names import read_names
-from minicaffe.detection.families import rows_end
-from minicaffe.detection.family import SSD_MEANS
+from minicaffe.detection.families import family_of, rows_end
+from minicaffe.detection.family import FindOptions
 from minicaffe.detection.inputs import image_inputs, put_array
-from minicaffe.detection.rows import prepare_ssd_image
+from minicaffe.detection.rows import RowsFamily
 from minicaffe.errors import Error
 from minicaffe.files import unlinked
 from minicaffe.formats.arrays import write_npz
@@ -188,11 +188,11 @@ def fill(
     options.reshape(net)
     names, files = image_inputs(net), options.files(net)
     file = next((file for name, file in files.items() if name in names and Path(file).suffix.lower() != ".npy"), None)
-    if file and rows_end(net):
+    if file and rows_end(net) and isinstance(family := family_of(net), RowsFamily):
         image = load_image(file)  # SSD's means are not those of the settings
-        size = net.blobs[names[0]].shape[2:]
-        means, step = options.means or SSD_MEANS, -1 if options.rgb else 1
-        put_array(net, names[0], prepare_ssd_image(image[..., ::step], size, means[::step], options.factor))
+        step = -1 if options.rgb and not family.takes_rgb else 1
+        prepared = FindOptions(means=(options.means or family.means)[::step], scale_factor=options.scale_factor)
+        put_array(net, names[0], family.prepared(net, image[..., ::step], prepared))
         return image
     for note in options.fill(net, seed, until):
         say(note)

@@ -28,7 +28,7 @@ from minicaffe.net import Net
 from .class_names import read_names
 from .detect import Detections
 from .families import FAMILY_NAMES, family_of
-from .family import SSD_MEANS, FindOptions
+from .family import FindOptions
 
 Path = str | PathLike[str]
 
@@ -37,11 +37,11 @@ class Detector:
     """A net of phase TEST that finds objects: called on an image, it gives the Detections.
 
     The net's settings (net.settings) say how an image is scaled, what is subtracted, and the NMS; for an SSD, RefineDet, YOLO,
-    MS-CNN or SqueezeDet (is_ssd) means (blue, green, red; default 104, 117, 123) are subtracted, and scale_factor multiplies
-    the rest (default 1).
+    MS-CNN, SqueezeDet or UltraFace (is_ssd) means (blue, green, red; default 104, 117, 123, an UltraFace's 127) are subtracted,
+    and scale_factor multiplies the rest (default 1, an UltraFace's 1/128).
     classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, text for a CTPN's, face
-    for an SSH's, else None).
-    threshold: the least score, from 0 to 1. max_detections: the most for an image.
+    for an SSH's and an UltraFace's, else None).
+    threshold: the least score, from 0 to 1 (default 0.5, an UltraFace's 0.7). max_detections: the most for an image.
     Raises Error for a net that is no detector.
     """
 
@@ -50,7 +50,7 @@ class Detector:
         net: Net,
         *,
         classes: Sequence[str] | None = None,
-        threshold: float = 0.5,
+        threshold: float | None = None,
         max_detections: int = 100,
         means: Sequence[float] | None = None,
         scale_factor: float | None = None,
@@ -60,18 +60,19 @@ class Detector:
             for name, value in {"means": means, "scale_factor": scale_factor}.items():
                 if value is not None:
                     raise Error(f"{net.file}: {name} has no effect: only {FAMILY_NAMES} take it")
-        if not 0 <= threshold <= 1:
+        self.threshold = self.family.threshold if threshold is None else threshold
+        if not 0 <= self.threshold <= 1:
             raise Error(f"threshold must be from 0 to 1, got {threshold}")
         if max_detections < 1:
             raise Error(f"max_detections must be > 0, got {max_detections}")
-        self.net, self.threshold, self.max_detections = net, threshold, max_detections
+        self.net, self.max_detections = net, max_detections
         self.classes = classes or self.family.classes(net).names
-        self.means = SSD_MEANS if means is None else means
-        self.scale_factor = 1.0 if scale_factor is None else scale_factor
+        given = FindOptions(means=means, scale_factor=scale_factor)
+        self.means, self.scale_factor = self.family.means_and_factor(given)
 
     @property
     def is_ssd(self) -> bool:
-        """True for an SSD, RefineDet, YOLO, MS-CNN or SqueezeDet."""
+        """True for an SSD, RefineDet, YOLO, MS-CNN, SqueezeDet or UltraFace."""
         return self.family.has_fixed_size
 
     def __call__(self, image: Path | Image.Image | NDArray[np.uint8], *, proposals: ArrayLike | None = None) -> Detections:
@@ -91,7 +92,7 @@ def load(  # noqa: PLR0913 - public, by keyword
     cfg: Path | Mapping[str, Any] | DetectionSettings | None = None,
     classes: Path | Sequence[str] | None = None,
     *,
-    threshold: float = 0.5,
+    threshold: float | None = None,
     max_detections: int = 100,
     means: Sequence[float] | None = None,
     scale_factor: float | None = None,

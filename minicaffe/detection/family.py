@@ -41,27 +41,32 @@ class FindOptions:
 
     threshold: the minimum score. proposals: boxes (R, 4) in pixels of the image, for a net that takes rois. settings: the
     image's scale and means, and NMS (default: the net's). means, scale_factor: in place of settings where a family has a fixed
-    size: subtracted from blue, green, red; multiplies the rest.
+    size: subtracted from blue, green, red; multiplies the rest (default: the family's).
     """
 
     threshold: float = 0.05
     max_detections: int = 100
     proposals: ArrayLike | None = None
     settings: DetectionSettings | None = None
-    means: Sequence[float] = SSD_MEANS
-    scale_factor: float = 1.0
+    means: Sequence[float] | None = None
+    scale_factor: float | None = None
 
 
 class Family(ABC):
     """Nets whose objects are found in one way.
 
     has_fixed_size: the prototxt or a script fixes the size of the input and the suppression, and means and a factor prepare an
-    image; for other families the settings do. names: what nets of a fixed size are called. test_defaults: TEST settings that
-    hold where nobody gives any.
+    image; for other families the settings do. names: what nets of a fixed size are called. means, scale_factor, takes_rgb: how
+    nets of a fixed size take an image where nobody says otherwise; means are blue, green, red in any case. threshold: the
+    lowest score of a detection where nobody gives one. test_defaults: TEST settings that hold where nobody gives any.
     """
 
     names: tuple[str, ...] = ()
     has_fixed_size = False
+    means: tuple[float, float, float] = SSD_MEANS
+    scale_factor = 1.0
+    takes_rgb = False
+    threshold = 0.5
     test_defaults: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
@@ -91,6 +96,11 @@ class Family(ABC):
     def end(self, net: Net) -> RowsEnd | None:
         """Return the end that is read as rows, of a net of a fixed size; else None. Raises Error as matches does."""
         return None
+
+    def means_and_factor(self, options: FindOptions) -> tuple[Sequence[float], float]:
+        """Return the means of blue, green, red, and the factor, of nets of a fixed size."""
+        means, factor = options.means, options.scale_factor
+        return self.means if means is None else means, self.scale_factor if factor is None else factor
 
     def reshape_to_largest(self, net: Net) -> None:
         """Give the net's input the size of the largest image; find sets the size of each image."""

@@ -101,9 +101,15 @@ class RowsFamily(Family):
     def find(self, net: Net, image: NDArray[np.uint8], options: FindOptions) -> Detections:
         end = self.known_end(net)
         name = _image_input(net, end.kind)
-        put_array(net, name, prepare_ssd_image(image, net.blobs[name].shape[2:], options.means, options.scale_factor))
+        put_array(net, name, self.prepared(net, image, options))
         net.forward(blobs=[*end.blobs, *end.sources])
         return self.read(net, image.shape[:2], options)
+
+    def prepared(self, net: Net, image: NDArray[np.uint8], options: FindOptions) -> NDArray[np.float32]:
+        """Return image (H, W, 3), blue, green, red, as the net's input takes it."""
+        (means, factor), step = self.means_and_factor(options), -1 if self.takes_rgb else 1
+        size = net.blobs[_image_input(net, self.known_end(net).kind)].shape[2:]
+        return prepare_ssd_image(image[..., ::step], size, means[::step], factor)
 
     def read(self, net: Net, size: Sequence[int], options: FindOptions) -> Detections:
         rows = self.known_end(net).rows(net)
@@ -117,7 +123,8 @@ class RowsFamily(Family):
         """Leave the input as it is: all images get its size."""
 
     def preparation(self, net: Net, options: FindOptions) -> list[str]:
-        return [f"means {numbers_text(options.means)}", f"factor {options.scale_factor:g}"]
+        means, factor = self.means_and_factor(options)
+        return [f"means {numbers_text(means)}", f"factor {factor:g}"]
 
 
 def prepare_ssd_image(

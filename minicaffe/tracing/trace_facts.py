@@ -78,7 +78,7 @@ def names_of(net: Net, given: Sequence[str] | None) -> Sequence[str] | None:
     end = rows_end(net)
     if given or (end is None and "cls_prob" not in net.blobs):
         return given
-    return default_names(end.classes if end else net.blobs["cls_prob"].shape[1])
+    return family_of(net).classes(net).names if end else default_names(net.blobs["cls_prob"].shape[1])
 
 
 class GradientSeed(NamedTuple):

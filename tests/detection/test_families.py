@@ -10,7 +10,21 @@ import pytest
 from click.testing import CliRunner
 from coloured import CENTRED, COLOURED, MEANS, check_planes
 from detecting import DETECTOR
-from detector_nets import BLOB, CASCADE, CELLS, CTPN, MSCNN, REFINEDET, SSD, SSH, YOLOS, pooled, reshaped, squeeze_det
+from detector_nets import (
+    BLOB,
+    CASCADE,
+    CELLS,
+    CTPN,
+    MSCNN,
+    REFINEDET,
+    SSD,
+    SSH,
+    ULTRA_FACE,
+    YOLOS,
+    pooled,
+    reshaped,
+    squeeze_det,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -261,7 +275,7 @@ def test_no_other_family_comes_first_for_a_familys_net(family: Family) -> None:
         "Yolo2": f"{BLOB.replace('4 dim: 6', '64 dim: 64')} {pooled(32, 14)}",
         "Mscnn": f"{BLOB.replace('4 dim: 6', '64 dim: 64')} {MSCNN}",
         "SqueezeDet": f"{BLOB.replace('4 dim: 6', '60 dim: 60')} {squeeze_det(30, 2, 2, 4)}",
-        "Cascade": CASCADE, "Ctpn": CTPN, "Ssh": SSH, "Rcnn": DETECTOR,
+        "UltraFace": ULTRA_FACE, "Cascade": CASCADE, "Ctpn": CTPN, "Ssh": SSH, "Rcnn": DETECTOR,
     }  # fmt: skip
     anchors = {"Yolo2": [1, 0.5, 2, 2], "SqueezeDet": [8, 8, 20, 10]}
     settings = settings_from({"TEST": {"ANCHORS": given}} if (given := anchors.get(type(family).__name__)) else {})

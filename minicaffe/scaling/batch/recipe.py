@@ -21,7 +21,7 @@ from minicaffe.data.settings import DetectionSettings, current
 from minicaffe.detection.detect import Detections
 from minicaffe.detection.detector import Detector
 from minicaffe.detection.families import family_of
-from minicaffe.detection.family import SSD_MEANS, FindOptions
+from minicaffe.detection.family import FindOptions
 from minicaffe.detection.inputs import read_proposals
 from minicaffe.detection.region_features import ATTRIBUTES, Choice, check_features, region_features
 from minicaffe.errors import DeviceError, Error
@@ -72,11 +72,11 @@ class Recipe:
     net: str
     text: str
     settings: DetectionSettings = field(default_factory=current)
-    threshold: float = 0.5
+    threshold: float | None = None
     max_detections: int = 100
     proposals: str | None = None
-    means: tuple[float, ...] = SSD_MEANS
-    scale_factor: float = 1.0
+    means: tuple[float, ...] | None = None
+    scale_factor: float | None = None
     names: tuple[str, ...] | None = None
     seed: int = 0
     level: int = 0
