@@ -29,7 +29,7 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options(BatchOptions):
     threshold: float | None = option(
-        "--threshold", "Lowest score shown.  [default: 0.5; UltraFace: 0.7]", type=FiniteRange(0, 1)
+        "--threshold", "Lowest score shown.  [default: 0.5; UltraFace, MTCNN: 0.7]", type=FiniteRange(0, 1)
     )
     draw_dir: str | None = option("--draw", "Write each image with its boxes into DIR.", metavar="DIR")
     save: str | None = option(
@@ -45,8 +45,9 @@ def detect_command(options: Options) -> None:
     """Find objects in SOURCE...
 
     with the test prototxt NET and its WEIGHTS: of a Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO,
-    MS-CNN or SqueezeDet; faces with an SSH or UltraFace, and lines of text with a CTPN. A source is an image, a folder, a
-    pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
+    MS-CNN or SqueezeDet; faces with an SSH, UltraFace or MTCNN, and lines of text with a CTPN. A source is an image, a
+    folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI. Of an MTCNN give det1; det2
+    and det3 are found beside it.
 
     Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic).
     An SSD, RefineDet or YOLO has one image input and ends in a DetectionOutput, YoloDetectionOutput or Yolov3DetectionOutput

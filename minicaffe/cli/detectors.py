@@ -21,10 +21,12 @@ from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import first_names, read_names
 from minicaffe.detection.data_inputs import data_layers, image_size
 from minicaffe.detection.families import FAMILY_NAMES, family_of
+from minicaffe.detection.mtcnn import following, joined, joined_weights, stage_of
 from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error
 from minicaffe.files import is_uri
 from minicaffe.formats.prototxt import read_net, read_text, to_text
+from minicaffe.formats.weights import WeightsFile
 from minicaffe.net import Net
 from minicaffe.parameters import Weights, weights_of
 from minicaffe.scaling.batch.folder import Folder, locked, part_name
@@ -76,6 +78,12 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         metavar="W,H,W,H,...",
         type=anchors_of,
     )
+    min_face: float | None = option(
+        "--min-face",
+        "Of an MTCNN, the smallest face in pixels.  [default: 20]",
+        metavar="PIXELS",
+        type=FiniteRange(0, min_open=True),
+    )
     seed: int = seed_option()
     threshold: float | None = None
     max_detections: int = 100
@@ -92,7 +100,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         """The TEST settings that options give."""
         scales = self.scale and (self.scale,)
         given = {"scales": scales, "max_size": self.max_size, "nms": self.nms, "anchors": self.anchors}
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in {**given, "min_face": self.min_face}.items() if value is not None}
 
     @property
     def inputs(self) -> list[str | None]:
@@ -103,15 +111,19 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         """Return the pipeline on its device. Raises Error for an option that does not apply to a net of this kind."""
         if self.engine != "ray":
             self.use_device()
-        file = read_net(self.net, warn=False)
+        file, weights = read_net(self.net, warn=False), list[str | WeightsFile](self.weights)
         layers = data_layers(file, self.state_of(file))
+        options, text = self, ""
         if layers and image_size(layers[0]):
             file = self.open_net(file, images=True)
             options, text = of_data(self, layers[0]), to_text(file.param)
-        else:
-            options, text = self, read_text(self.net)
-        net = self.load(file, self.weights, keep="outputs")
-        pipeline = Pipeline(net, options._recipe(net, text, regions))
+        elif stage_of(file.param) == 1:
+            file, weights = joined(file), [joined_weights(path) for path in self.weights]
+            text = to_text(file.param)
+            others = " and ".join(Path(path).name for path in following(self.net))
+            echo(f"{self.net} is MTCNN's first net; {others}, beside it, are run after it", err=True)
+        net = self.load(file, weights, keep="outputs")
+        pipeline = Pipeline(net, options._recipe(net, text or read_text(self.net), regions))
         names, (classes, holder, _) = pipeline.recipe.names, pipeline.detector.family.classes(net)
         if names and len(names) != classes:
             raise Error(f"{self.classes}: {len(names)} classes with the background, but {holder} has {classes}")
@@ -149,23 +161,27 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
 
     def _check_family(self, net: Net) -> None:
         """Raise Error for an option that does not apply to the net's family."""
-        end = family_of(net).end(net)
-        if end:
+        rules = family_of(net).fixed_size(net)
+        if rules:
             given = {"--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms, "--proposals": self.proposals}
-            no_cfg = {} if end.settings else {"--cfg": self.cfg}
-            refuse(f"here: {end.fixed_by} fixes its size and suppression", no_cfg | given)
+            no_cfg = {} if rules.settings else {"--cfg": self.cfg}
+            refuse(f"here: {rules.fixed_by} fixes its size and suppression", no_cfg | given)
             if self.cfg:
-                end.check_settings(read_settings(self.cfg), f"--cfg {self.cfg}")
+                rules.check_settings(read_settings(self.cfg), f"--cfg {self.cfg}")
         else:
             refuse(f"here: only {FAMILY_NAMES} take it", {"--scale-factor": self.scale_factor})
-        if not (end and "TEST.ANCHORS" in end.settings):
+        taken = rules.settings if rules else ()
+        if "TEST.ANCHORS" not in taken:
             refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
+        if "TEST.MIN_FACE" not in taken:
+            refuse("here: only an MTCNN takes it", {"--min-face": self.min_face})
 
 
 def preparation_text(pipeline: Pipeline, cfg: str | None) -> str:
     """Return how images are prepared, and what changes that, in one line."""
-    if pipeline.detector.family.has_fixed_size:
-        way = "--mean and --scale-factor change them"
+    rules = pipeline.detector.family.fixed_size(pipeline.net)
+    if rules:
+        way = f"--mean{', --min-face' * ('TEST.MIN_FACE' in rules.settings)} and --scale-factor change them"
     else:
         way = f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
     return f"Taken: {', '.join(pipeline.preparation())} ({way})"

@@ -18,7 +18,7 @@ from minicaffe.detection.random_weights import draw_weights, make_up_weights
 from minicaffe.errors import DeviceError, Error, WeightsError, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.formats.skipped import skipping_unknown, summed_up
-from minicaffe.formats.weights import no_name_fits, read_weights
+from minicaffe.formats.weights import WeightsFile, no_name_fits, read_weights
 from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Keep, Net, Watch
 from minicaffe.net_arguments import state_applied
@@ -231,7 +231,7 @@ class StateOptions(UnknownFieldOptions):
     def load(
         self,
         net: str | NetFile,
-        weights: Sequence[str],
+        weights: Sequence[str | WeightsFile],
         *,
         watch: Watch | None = None,
         keep: Keep = "all",
@@ -244,11 +244,11 @@ class StateOptions(UnknownFieldOptions):
         """
         rng.set_random_seed(self.seed)  # before Net: fillers draw when layers are set up
         net_file = self.open_net(net)
-        files = [read_weights(file) for file in weights]
+        files = [file if isinstance(file, WeightsFile) else read_weights(file) for file in weights]
         loaded = self.build(net_file, watch=watch, keep=keep)
         missing = set(loaded.params)
-        for file, stored in zip(weights, files, strict=True):
-            report = loaded.copy_from(stored)
+        for stored in files:
+            file, report = stored.path, loaded.copy_from(stored)
             missing -= set(report.loaded)
             if loaded.params and not report.loaded:
                 raise no_name_fits(file, net_file.file, suggested_names(loaded, stored))
@@ -262,9 +262,8 @@ class StateOptions(UnknownFieldOptions):
             say(f"no weights given: all {len(names)} layers with parameters start from their fillers (seed {self.seed})")
         elif (matched := total - len(names)) * FEWEST < total:
             found = _short([name for name in loaded.params if name not in missing])
-            raise WeightsError(
-                f"{', '.join(weights)}: looks like another net's file: {matched} of {total} layers match: {found}"
-            )
+            given = ", ".join(file.path for file in files)
+            raise WeightsError(f"{given}: looks like another net's file: {matched} of {total} layers match: {found}")
         elif names:
             say(f"no weights found for {len(names)} of {total} layers, which start from their fillers: {_short(names)}")
         if no_zeros and (note := make_up_weights(loaded, names, self.seed)):

@@ -76,7 +76,7 @@ class ImageOptions(SettingsOptions):
     mean: tuple[float, float, float] | None = option(
         "--mean",
         f"Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; {FAMILY_NAMES} in detect and trace: 104,117,123, "
-        "but UltraFace 127,127,127; "
+        "but UltraFace 127,127,127 and MTCNN 127.5,127.5,127.5; "
         "pose: 128,128,128; flow: 0,0,0]",
         metavar="B,G,R",
         type=mean_of,
@@ -89,7 +89,7 @@ class ImageOptions(SettingsOptions):
     rgb: bool = option("--rgb", "The net takes red, green, blue; --mean stays blue, green, red.")
     scale_factor: float | None = option(
         "--scale-factor",
-        f"Factor applied after that; in detect only for {FAMILY_NAMES}.  [default: 1; UltraFace: 1/128; pose: 1/256]",
+        f"Factor applied after that; in detect only for {FAMILY_NAMES}.  [default: 1; UltraFace and MTCNN: 1/128; pose: 1/256]",
         type=FiniteRange(0, min_open=True),
     )
 

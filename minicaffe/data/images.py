@@ -69,6 +69,34 @@ def resize_bilinear(
     return resized
 
 
+def resize_area(image: Array, height: int, width: int) -> Array:
+    """Return image (H, W, C) as float32 (height, width, C): an axis that shrinks is averaged, one that grows is interpolated.
+
+    Raises DataError for more than limits.pixels.
+    """
+    grown = resize_bilinear(image, max(height, image.shape[0]), max(width, image.shape[1]))
+    for axis, new in enumerate((height, width)):
+        if new < grown.shape[axis]:
+            grown = _averaged(grown, axis, new)
+    return grown
+
+
+def _averaged(image: Array, axis: int, new: int) -> Array:
+    """Return the means of `new` equal stretches of an axis."""
+    old = image.shape[axis]
+    shape = [*image.shape]
+    shape[axis] = old + 1
+    sums = np.zeros(shape, np.float64)
+    np.cumsum(image, axis=axis, out=sums[(slice(None),) * axis + (slice(1, None),)])
+    ends = np.arange(new + 1) * (old / new)
+    low = np.minimum(ends.astype(int), old - 1)
+    part = (ends - low).reshape(-1, *[1] * (2 - axis))
+    first = sums.take(low, axis)
+    at = first + part * (sums.take(low + 1, axis) - first)
+    means: Array = (np.diff(at, axis=axis) * (new / old)).astype(np.float32)
+    return means
+
+
 def bilinear_strips(
     image: Array, height: int, width: int, scale: float | None = None, means: Sequence[float] | None = None
 ) -> Iterator[tuple[slice, Array]]:

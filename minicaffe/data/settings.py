@@ -5,7 +5,8 @@
     settings.train.rpn_positive_overlap, settings.test.nms
 
 Source: both projects' lib/fast_rcnn/config.py, bottom-up-attention's, PVANET's and MNC's. A field's name is its key there, in
-lower case. TEST.ANCHORS is minicaffe's: the anchors that the scripts of YOLO v2 and SqueezeDet hold.
+lower case. TEST.ANCHORS, STAGE_THRESHOLDS, MIN_FACE and PYRAMID_FACTOR are minicaffe's: they are in the scripts of YOLO v2,
+SqueezeDet and MTCNN.
 """
 
 from __future__ import annotations
@@ -108,8 +109,17 @@ class TestSettings:
     anchors: tuple[float, ...] = ()
     """Width, height, width, height, ...: in cells for a YOLO v2, in pixels of the input for a SqueezeDet."""
 
+    stage_thresholds: tuple[float, float] = (0.6, 0.7)
+    """An MTCNN's lowest scores of its first two nets."""
+    min_face: float = 20
+    """The least side of a face that an MTCNN looks for, in pixels of the image."""
+    pyramid_factor: float = 0.709
+    """From one scale of an MTCNN's pyramid to the next."""
+
     def __post_init__(self) -> None:
-        _check(self, "TEST.", "scales", "max_size", "scale_multiple_of", "anchors")
+        _check(self, "TEST.", "scales", "max_size", "scale_multiple_of", "anchors", "min_face")
+        if not 0 < self.pyramid_factor < 1:
+            raise SettingsError(f"TEST.PYRAMID_FACTOR must be between 0 and 1, got {self.pyramid_factor}")
         if len(self.anchors) % 2:
             raise SettingsError(f"TEST.ANCHORS must be pairs of a width and a height, got {len(self.anchors)} numbers")
         if self.soft_nms:

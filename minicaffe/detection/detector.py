@@ -21,7 +21,8 @@ from minicaffe.data.image_bytes import pixels_of
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import DetectionSettings, settings_from
 from minicaffe.errors import DataError, Error, shortened
-from minicaffe.formats.weights import no_name_fits
+from minicaffe.formats.prototxt import read_net
+from minicaffe.formats.weights import WeightsFile, no_name_fits, read_weights
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 
@@ -29,6 +30,7 @@ from .class_names import read_names
 from .detect import Detections
 from .families import FAMILY_NAMES, family_of
 from .family import FindOptions
+from .mtcnn import Mtcnn, joined, joined_weights
 
 Path = str | PathLike[str]
 
@@ -37,11 +39,12 @@ class Detector:
     """A net of phase TEST that finds objects: called on an image, it gives the Detections.
 
     The net's settings (net.settings) say how an image is scaled, what is subtracted, and the NMS; for an SSD, RefineDet, YOLO,
-    MS-CNN, SqueezeDet or UltraFace (is_ssd) means (blue, green, red; default 104, 117, 123, an UltraFace's 127) are subtracted,
-    and scale_factor multiplies the rest (default 1, an UltraFace's 1/128).
+    MS-CNN, SqueezeDet, UltraFace or MTCNN (is_ssd) means (blue, green, red; default 104, 117, 123, an UltraFace's 127, an
+    MTCNN's 127.5) are subtracted, and scale_factor multiplies the rest (default 1, of these two 1/128).
     classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, text for a CTPN's, face
-    for an SSH's and an UltraFace's, else None).
-    threshold: the least score, from 0 to 1 (default 0.5, an UltraFace's 0.7). max_detections: the most for an image.
+    for an SSH's, an UltraFace's and an MTCNN's, else None).
+    threshold: the least score, from 0 to 1 (default 0.5, an UltraFace's and an MTCNN's 0.7). max_detections: the most for an
+    image.
     Raises Error for a net that is no detector.
     """
 
@@ -72,7 +75,7 @@ class Detector:
 
     @property
     def is_ssd(self) -> bool:
-        """True for an SSD, RefineDet, YOLO, MS-CNN, SqueezeDet or UltraFace."""
+        """True for an SSD, RefineDet, YOLO, MS-CNN, SqueezeDet, UltraFace or MTCNN."""
         return self.family.has_fixed_size
 
     def __call__(self, image: Path | Image.Image | NDArray[np.uint8], *, proposals: ArrayLike | None = None) -> Detections:
@@ -101,9 +104,11 @@ def load(  # noqa: PLR0913 - public, by keyword
 ) -> Detector:
     """Return the detector of a test prototxt, or of a Net, with the weights of a file of any format.
 
+    Of an MTCNN give det1; det2 and det3 are found beside it, and a Net of them all is made.
     cfg: the settings that the net was trained with: a yml of py-faster-rcnn, a dict of its keys ({"TEST": {"NMS": 0.4}}), or
     DetectionSettings. Only for a prototxt: a Net has its settings. An SSD net takes none; an MS-CNN takes
-    TRAIN.BBOX_NORMALIZE_TARGETS, _MEANS and _STDS, a SqueezeDet and a YOLO v2 without its last layer TEST.ANCHORS. Without
+    TRAIN.BBOX_NORMALIZE_TARGETS, _MEANS and _STDS, a SqueezeDet and a YOLO v2 without its last layer TEST.ANCHORS, an
+    MTCNN TEST.MIN_FACE, TEST.PYRAMID_FACTOR and TEST.STAGE_THRESHOLDS. Without
     cfg the images of an SSH's prototxt are scaled as by SSH's settings.
     classes: the names in the net's order, the background first; or a file, one name a line. strict, fork: as Net's, for a
     prototxt. The rest: see Detector.
@@ -111,15 +116,15 @@ def load(  # noqa: PLR0913 - public, by keyword
     """
     own = None if cfg is None else settings_from(cfg)
     if not isinstance(net, Net):  # nobody else can ask for this one's inner blobs
-        net = Net(net, TEST, keep="outputs", settings=own, strict=strict, fork=fork)
+        net = Net(joined(read_net(net, warn=False)), TEST, keep="outputs", settings=own, strict=strict, fork=fork)
         if own is None and net.settings == DetectionSettings() and (defaults := family_of(net).test_defaults):
             net.settings = dataclasses.replace(net.settings, test=dataclasses.replace(net.settings.test, **defaults))
     elif cfg is not None:
         raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
     elif fork:
         raise Error(f"{net.file}: a Net has its fork: make it with Net(fork=...), or give load the prototxt's path")
-    if own is not None and (end := family_of(net).end(net)):
-        end.check_settings(own, net.file)
+    if own is not None and (rules := family_of(net).fixed_size(net)):
+        rules.check_settings(own, net.file)
     names = read_names(classes) if isinstance(classes, str | PathLike) else classes
     detector = Detector(
         net, classes=names, threshold=threshold, max_detections=max_detections, means=means, scale_factor=scale_factor
@@ -129,7 +134,7 @@ def load(  # noqa: PLR0913 - public, by keyword
         given = classes if isinstance(classes, str | PathLike) else "classes"
         raise Error(f"{given}: {len(names)} classes with the background, but {holder} of {net.file} has {count}")
     if weights is not None:
-        _copy_weights(net, weights)
+        _copy_weights(net, joined_weights(weights) if isinstance(detector.family, Mtcnn) else read_weights(weights))
     return detector
 
 
@@ -143,10 +148,10 @@ def _pixels(image: object) -> NDArray[np.uint8]:
     raise DataError(f"an image must be a path, a PIL image or an array (height, width, 3), got {type(image).__name__}")
 
 
-def _copy_weights(net: Net, weights: Path) -> None:
+def _copy_weights(net: Net, weights: WeightsFile) -> None:
     report = net.copy_from(weights)
     if net.params and not report.loaded:
-        raise no_name_fits(weights, net.file)
+        raise no_name_fits(weights.path, net.file)
     if report.missing:
         of_all = f"{len(report.missing)} of {len(net.params)} layers of {net.file}"
-        warnings.warn(shortened(f"{weights} has no weights for {of_all}: {', '.join(report.missing)}"), stacklevel=3)
+        warnings.warn(shortened(f"{weights.path} has no weights for {of_all}: {', '.join(report.missing)}"), stacklevel=3)

@@ -19,6 +19,7 @@ from .cascade import Cascade
 from .detect import Detections, Rcnn
 from .family import Family, FindOptions
 from .mscnn import Mscnn
+from .mtcnn import Mtcnn
 from .reading import Ctpn
 from .rows import RowsEnd
 from .squeeze_det import SqueezeDet
@@ -27,7 +28,19 @@ from .ssh import Ssh
 from .ultra_face import UltraFace
 from .yolo import Yolo1, Yolo2
 
-FAMILIES: tuple[Family, ...] = (Ssd(), Yolo1(), Mscnn(), SqueezeDet(), UltraFace(), Yolo2(), Cascade(), Ctpn(), Ssh(), Rcnn())
+FAMILIES: tuple[Family, ...] = (
+    Ssd(),
+    Yolo1(),
+    Mscnn(),
+    SqueezeDet(),
+    UltraFace(),
+    Yolo2(),
+    Cascade(),
+    Ctpn(),
+    Ssh(),
+    Mtcnn(),
+    Rcnn(),
+)
 """The first one that matches a net counts. Rcnn is the last: it says what a net lacks that is no detector."""
 
 *_OTHERS, _LAST = dict.fromkeys(name for family in FAMILIES if family.has_fixed_size for name in family.names)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.settings import DetectionSettings, changed
 from minicaffe.errors import Error, in_brackets
 from minicaffe.net import Net
 
@@ -50,6 +50,29 @@ class FindOptions:
     settings: DetectionSettings | None = None
     means: Sequence[float] | None = None
     scale_factor: float | None = None
+
+
+class FixedSize:
+    """The rules of nets whose prototxt or script fixes the input's size and the suppression.
+
+    kind: what such a net is called, with its article. maker: "prototxt" or "script". settings: the keys that have an effect.
+    """
+
+    kind: str
+    maker: str
+    settings: tuple[str, ...]
+
+    @property
+    def fixed_by(self) -> str:
+        """Name what fixes the input's size and the suppression."""
+        return f"the {self.maker} of {self.kind}"
+
+    def check_settings(self, settings: DetectionSettings, holder: str) -> None:
+        """Raise Error for settings without an effect, as those of an SSD all are. holder: what the error begins with."""
+        without = [key for key in changed(settings) if key not in self.settings]
+        if without or not self.settings:
+            what = f"{', '.join(without)} of cfg" if self.settings else "cfg"
+            raise Error(f"{holder}: {what} has no effect: {self.fixed_by} fixes its size and suppression")
 
 
 class Family(ABC):
@@ -94,7 +117,11 @@ class Family(ABC):
             raise Error(f"{net.file}: this net proposes its own rois and takes no proposals")
 
     def end(self, net: Net) -> RowsEnd | None:
-        """Return the end that is read as rows, of a net of a fixed size; else None. Raises Error as matches does."""
+        """Return the end that is read as rows, if there is one; else None. Raises Error as matches does."""
+        return None
+
+    def fixed_size(self, net: Net) -> FixedSize | None:
+        """Return the rules of a net of a fixed size; None for another one."""
         return None
 
     def means_and_factor(self, options: FindOptions) -> tuple[Sequence[float], float]:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array
 from minicaffe.data.image_bytes import resized
 from minicaffe.data.images import image_blob
-from minicaffe.data.settings import DetectionSettings, changed
 from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.nms import Measure, nms_by
@@ -28,7 +27,7 @@ from minicaffe.net import Net
 
 from .class_names import default_names
 from .detect import Detections
-from .family import SSD_MEANS, Classes, Family, FindOptions, numbers_text
+from .family import SSD_MEANS, Classes, Family, FindOptions, FixedSize, numbers_text
 from .inputs import check_scores, image_inputs, put_array
 
 POINTS = Measure(unit=0)
@@ -36,14 +35,13 @@ POINTS = Measure(unit=0)
 
 
 @dataclass(frozen=True)
-class RowsEnd:
+class RowsEnd(FixedSize):
     """The end of a net that is read as rows of detections.
 
     name: the layer or blob that has the classes. blobs: what is read. sources: what the layer that makes the rows reads, as a
     layer drops scores that are NaN. classes: their number, the background included.
     decode: from the arrays of blobs to rows (n, 7): image, class (0 is the background, -1 an empty row), score, corners as
-    parts of the image's width and height. kind: what such a net is called, with its article. maker: what fixes the input's
-    size and the suppression. settings: the keys that have an effect.
+    parts of the image's width and height. kind, maker, settings: as FixedSize has them.
     """
 
     name: str
@@ -54,18 +52,6 @@ class RowsEnd:
     maker: str = "script"
     settings: tuple[str, ...] = ()
     sources: Sequence[str] = ()
-
-    @property
-    def fixed_by(self) -> str:
-        """Name what fixes the input's size and the suppression."""
-        return f"the {self.maker} of {self.kind}"
-
-    def check_settings(self, settings: DetectionSettings, holder: str) -> None:
-        """Raise Error for settings without an effect, as those of an SSD all are. holder: what the error begins with."""
-        without = [key for key in changed(settings) if key not in self.settings]
-        if without or not self.settings:
-            what = f"{', '.join(without)} of cfg" if self.settings else "cfg"
-            raise Error(f"{holder}: {what} has no effect: {self.fixed_by} fixes its size and suppression")
 
     def rows(self, net: Net) -> Array:
         """Return the rows (n, 7) of the net's last pass. Raises Error for NaN or infinite numbers where they come from."""
@@ -93,6 +79,9 @@ class RowsFamily(Family):
         end = self.end(net)
         assert end is not None, "asked for a net that matches"
         return end
+
+    def fixed_size(self, net: Net) -> FixedSize:
+        return self.known_end(net)
 
     def classes(self, net: Net) -> Classes:
         end = self.known_end(net)
