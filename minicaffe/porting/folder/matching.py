@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.detection.detect import check_detector
+from minicaffe.detection.detect import Rcnn
+from minicaffe.detection.families import family_of
+from minicaffe.detection.family import SSD_MEANS, Family
+from minicaffe.detection.mtcnn import stage_of
 from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error
 from minicaffe.formats.caffemodel import LayerWeights
@@ -69,18 +74,33 @@ class Pair:
             text += f"; BUT the net that was trained has {', '.join(self.types)}, which this one lacks"
         return text
 
+    @cached_property
+    def family(self) -> Family | None:
+        """The family of a detector; None for another net."""
+        with suppress(Error):
+            return family_of(self.made) if self.made else None
+        return None
+
     @property
     def kind(self) -> str:
-        """detector, ssd or net."""
-        if self.made is None:
+        """The kind: detector (an R-CNN), ssd, other (another detector) or net."""
+        if self.made is None or self.family is None:
             return "net"
         if ssd_layer(self.made):
             return "ssd"
-        try:
-            check_detector(self.made)
-        except Error:
-            return "net"
-        return "detector"
+        return "detector" if isinstance(self.family, Rcnn) else "other"
+
+    @property
+    def stage(self) -> int:
+        """1, 2 or 3 for a net of an MTCNN, else 0."""
+        return stage_of(self.made.param) if self.made else 0
+
+    @property
+    def takes_means(self) -> bool:
+        """True if the means of images must be given: neither settings nor the family has them."""
+        if self.family is None:
+            return not self.stage
+        return self.family.has_fixed_size and self.family.means == SSD_MEANS
 
 
 def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionSettings | None, fork: str) -> list[Pair]:

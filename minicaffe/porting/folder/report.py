@@ -8,10 +8,10 @@ from html import escape
 from os import PathLike
 from pathlib import Path
 
-from minicaffe.detection.class_names import default_names
-from minicaffe.detection.families import family_of
+from minicaffe.detection.family import Classes, numbers_text
 from minicaffe.detection.inputs import image_inputs
-from minicaffe.errors import on_one_line, pasted, shortened
+from minicaffe.detection.mtcnn import Mtcnn, following
+from minicaffe.errors import Error, on_one_line, pasted, shortened
 from minicaffe.formats.forks import grouped
 from minicaffe.porting.cut import has_head
 
@@ -19,6 +19,8 @@ from .matching import Pair, pairs_of
 from .scan import IMAGE, LINK, NAMES, NET, ORDER, SETTINGS, SHOWN, SOLVER, STATE, WEIGHTS, Item, scan
 
 NEXT = "What to do next"
+FED = f" --rgb --axes wh --mean {numbers_text(Mtcnn.means)} --scale-factor {Mtcnn.scale_factor:g}"
+"""The image of a single net of an MTCNN."""
 LONGEST_ROW = 1000
 """Characters of a row."""
 
@@ -108,17 +110,28 @@ def _missing(report: Report) -> Iterator[str]:
         file = fact.removeprefix("mean file ").partition(" (")[0]
         if fact.startswith("mean file ") and Path(file).name not in names:
             yield f"{file}, the mean file of {fact.partition(' (')[2].rstrip(')')}"
-    if any(pair.kind != "detector" for pair in report.best) and not any(fact.startswith("mean ") for fact in report.facts):
+    if any(pair.takes_means for pair in report.best) and not any(fact.startswith("mean ") for fact in report.facts):
         yield "the mean and the scale of the images: nothing here tells them"
     for pair in report.best:
-        if (count := _classes(pair)) and not default_names(count) and not _names(report, count):
-            yield f"the names of the {count} classes of {pair.net.path}"
+        classes = _classes(pair)
+        if classes and not classes.names and not _names(report, classes.number):
+            yield f"the names of the {classes.number} classes of {pair.net.path}"
+        if problem := _others(report, pair):
+            yield problem
 
 
-def _classes(pair: Pair) -> int:
-    if pair.made is None or pair.kind == "net":
-        return 0
-    return family_of(pair.made).classes(pair.made).number
+def _classes(pair: Pair) -> Classes | None:
+    return pair.family.classes(pair.made) if pair.family and pair.made else None
+
+
+def _others(report: Report, pair: Pair) -> str:
+    """Return which nets of an MTCNN are not where detect looks for them; "" for none, and for other nets."""
+    try:
+        for item in (pair.net, pair.weights) if pair.stage == 1 else ():
+            following(report.folder / item.path)
+    except Error as error:
+        return str(error)
+    return ""
 
 
 def _names(report: Report, count: int) -> Item | None:
@@ -133,19 +146,23 @@ def _steps(report: Report) -> Iterator[Step]:
     image = str(report.folder / images[0].path) if images else "photo.jpg"
     for pair in report.best:
         files = f"{report.path(pair.net)} {report.path(pair.weights)}"
-        means = _means(report) if pair.kind != "detector" else ""
-        cfg = (
-            f" --cfg {report.path(report.of(SETTINGS)[0])}" if len(report.of(SETTINGS)) == 1 and pair.kind == "detector" else ""
-        )
-        names = _names(report, _classes(pair))
+        means = _means(report) if pair.takes_means else ""
+        fed = FED if pair.stage else means
+        by_settings = pair.family and not pair.family.has_fixed_size
+        cfg = f" --cfg {report.path(report.of(SETTINGS)[0])}" if len(report.of(SETTINGS)) == 1 and by_settings else ""
+        own = _classes(pair)
+        names = _names(report, own.number) if own else None
         classes = f" --classes {report.path(names)}" if names else ""
         takes = next(iter(image_inputs(pair.made)), "") if pair.made else ""
-        if pair.kind == "net":
+        if pair.kind != "net" or (pair.stage == 1 and not _others(report, pair)):
+            what = "faces" if pair.stage or (own and "face" in (own.names or ())) else "objects"
+            yield Step(f"find {what}", f"minicaffe detect {files} {photo}{cfg}{means}{classes} --draw out")
+        elif pair.stage < 2:  # an MTCNN's others see pixels of boxes
             given = f" --input {pasted(f'{takes}={image}')}" if takes else ""
-            yield Step("run it on an image" if takes else "run it", f"minicaffe run {files}{given}{means if takes else ''}")
+            yield Step("run it on an image" if takes else "run it", f"minicaffe run {files}{given}{fed if takes else ''}")
+        if pair.kind in ("net", "other"):
             yield Step("to ONNX, checked", f"minicaffe export {files} -o model.onnx --check")
         else:
-            yield Step("find objects", f"minicaffe detect {files} {photo}{cfg}{means}{classes} --draw out")
             whole = f"-o model.onnx --with-image --with-boxes --check --input {pasted(f'data={image}')}{cfg}{means}{classes}"
             yield Step("to ONNX, from the photo to boxes, checked", f"minicaffe export {files} {whole}")
         yield Step("to PyTorch source, checked", f"minicaffe to-torch {files}{cfg} -o model.py --check")
@@ -154,7 +171,7 @@ def _steps(report: Report) -> Iterator[Step]:
                 "without its head, for a chip", f"minicaffe cut {files}{cfg} --drop-head -o trunk.prototxt trunk.caffemodel"
             )
         shown = f" --image {photo}" if takes else ""
-        settings = f"{cfg}{means if takes else ''}{classes if pair.kind == 'detector' else ''}"
+        settings = f"{cfg}{fed if takes else ''}{classes if pair.kind == 'detector' else ''}"
         yield Step("see what every layer does", f"minicaffe trace {files}{shown}{settings} -o trace.html")
         if _folds(pair):
             out = "--out-net merged.prototxt --out-weights merged.caffemodel --check"
