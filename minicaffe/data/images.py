@@ -74,27 +74,36 @@ def resize_area(image: Array, height: int, width: int) -> Array:
 
     Raises DataError for more than limits.pixels.
     """
-    grown = resize_bilinear(image, max(height, image.shape[0]), max(width, image.shape[1]))
-    for axis, new in enumerate((height, width)):
-        if new < grown.shape[axis]:
-            grown = _averaged(grown, axis, new)
-    return grown
+    return area_means(area_sums(resize_bilinear(image, max(height, image.shape[0]), max(width, image.shape[1]))), height, width)
 
 
-def _averaged(image: Array, axis: int, new: int) -> Array:
-    """Return the means of `new` equal stretches of an axis."""
-    old = image.shape[axis]
-    shape = [*image.shape]
-    shape[axis] = old + 1
-    sums = np.zeros(shape, np.float64)
-    np.cumsum(image, axis=axis, out=sums[(slice(None),) * axis + (slice(1, None),)])
-    ends = np.arange(new + 1) * (old / new)
-    low = np.minimum(ends.astype(int), old - 1)
-    part = (ends - low).reshape(-1, *[1] * (2 - axis))
-    first = sums.take(low, axis)
-    at = first + part * (sums.take(low + 1, axis) - first)
-    means: Array = (np.diff(at, axis=axis) * (new / old)).astype(np.float32)
+def area_sums(image: Array) -> NDArray[np.float64]:
+    """Return the sum of the pixels above and left of each corner of a pixel, (H + 1, W + 1, C), of image (H, W, C)."""
+    height, width, channels = image.shape
+    sums = np.zeros((height + 1, width + 1, channels))
+    np.cumsum(image, axis=0, out=sums[1:, 1:])
+    np.cumsum(sums, axis=1, out=sums)
+    return sums
+
+
+def area_means(sums: NDArray[np.float64], height: int, width: int) -> Array:
+    """Return float32 (height, width, C), the means of equal parts of the image with these area_sums, which is not smaller."""
+    means = np.empty((height, width, sums.shape[2]), np.float32)
+    (y, y_part), (x, x_part) = (_ends(old - 1, new) for old, new in zip(sums.shape, (height, width), strict=False))
+    count = (sums.shape[0] - 1) * (sums.shape[1] - 1) / (height * width)
+    for rows in strips(height, sums.shape[1] * sums.shape[2]):
+        of = slice(rows.start, rows.stop + 1)
+        across = sums[y[of]] + y_part[of, None, None] * (sums[y[of] + 1] - sums[y[of]])
+        corners = across[:, x] + x_part[:, None] * (across[:, x + 1] - across[:, x])
+        means[rows] = np.diff(np.diff(corners, axis=0), axis=1) / count
     return means
+
+
+def _ends(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the ends of `new` equal parts of `old` pixels, (new + 1,): the pixel, and the position in it."""
+    ends = np.arange(new + 1, dtype=np.float64) * (old / new)
+    low = np.minimum(ends.astype(np.int64), old - 1)
+    return low, ends - low
 
 
 def bilinear_strips(

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array
 from minicaffe.data.boxes import clip_boxes
 from minicaffe.data.image_bytes import check_size
-from minicaffe.data.images import resize_area
+from minicaffe.data.images import area_means, area_sums, resize_area
 from minicaffe.errors import Error
 from minicaffe.files import granted
 from minicaffe.formats.prototxt import NetFile, read_net
@@ -156,9 +156,10 @@ class Stage:
 def proposals(image: NDArray[np.uint8], pnet: Stage, face: float, factor: float, threshold: float) -> Array:
     """Return P-Net's boxes (n, 4), moved. face: the least side of a face in pixels. factor: from one scale to the next."""
     height, width = image.shape[:2]
-    found = [np.zeros((0, 9))]
+    found, sums = [np.zeros((0, 9))], area_sums(image)
     for scale in scales(height, width, face, factor):
-        scores, moves = pnet.run(resize_area(image, int(np.ceil(height * scale)), int(np.ceil(width * scale)))[None])
+        size = int(np.ceil(height * scale)), int(np.ceil(width * scale))
+        scores, moves = pnet.run((area_means(sums, *size) if scale <= 1 else resize_area(image, *size))[None])
         x, y = np.nonzero(scores[0] >= threshold)
         corner = np.stack([x, y], axis=1) * STRIDE
         ends = [np.trunc((corner + 1) / scale), np.trunc((corner + CELL) / scale)]
