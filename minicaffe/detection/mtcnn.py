@@ -250,7 +250,7 @@ def following(path: str | os.PathLike[str]) -> list[str]:
             return [granted(one, folder or os.curdir, home, namer="a link") for one in paths]
     wanted = " and ".join(names[0] if names else ["det2", "det3"])
     rename = "" if names else ": name its files alike, as det1, det2 and det3"
-    raise Error(f"{path} is of MTCNN's first net: {wanted}, of its second and third net, must be beside it{rename}")
+    raise Error(f"{path} is taken for MTCNN's first net: {wanted}, of its second and third net, must be beside it{rename}")
 
 
 def joined(file: NetFile) -> NetFile:
