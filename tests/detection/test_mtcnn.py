@@ -183,7 +183,7 @@ def test_names_of_the_other_files(name: str, others: list[str]) -> None:
 
 def test_files_that_are_not_there() -> None:
     Path("det3.caffemodel").unlink()
-    with pytest.raises(Error, match=r"det1\.caffemodel is taken for MTCNN's first net: det2\.caffemodel and det3\.caffemodel, of its"):
+    with pytest.raises(Error, match=r"det1\.caffemodel is taken for MTCNN's first net: det2\.caffemodel and det3"):
         load("det1.prototxt", "det1.caffemodel")
     Path("det3.caffemodel").symlink_to(__file__)
     with pytest.raises(DataError, match=r"det3\.caffemodel \(which is .*test_mtcnn\.py\) is not in the working directory"):

@@ -356,7 +356,7 @@ def test_nets_of_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert ran.exit_code == 0, (command, ran.output)
     Path("det3.caffemodel").unlink()
     report = look(".")
-    assert "det1.caffemodel is taken for MTCNN's first net: det2.caffemodel and det3.caffemodel, of its" in " ".join(report.missing)
+    assert "det1.caffemodel is taken for MTCNN's first net: det2.caffemodel and det3" in " ".join(report.missing)
     assert report.steps[0].command.startswith("minicaffe run det1.prototxt det1.caffemodel --input ")
 
 
