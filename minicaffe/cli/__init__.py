@@ -22,49 +22,64 @@ from minicaffe.version import __version__
 from .options import ALIASES, translate
 from .terminal import check_read, echo, guarded
 
-COMMANDS = {
-    "classify": "print the best classes of images",
-    "compare": "find the first layer at which a net and another, or its port, differ, and why",
-    "compute-image-mean": "average the images of a database, for mean_file",
-    "convert-imageset": "make a database of the images in a list",
-    "cut": "write a part of a net as a net of its own, for other tool chains",
-    "deploy": "write the deploy prototxt of a train_val.prototxt",
-    "detect": "find objects in images with a detection net",
-    "device-query": "show what nets run on here: GPUs, CPU, cores, BLAS, versions",
-    "docs": "open the documentation, without a network",
-    "doctor": "check the requirements of a GPU and what is missing",
-    "draw": "draw a net as a picture: SVG, PNG, PDF or DOT",
-    "dump": "write or list the arrays of weights of any kind, a .solverstate or a .binaryproto",
-    "evaluate": "count a detector's average precision on annotated images",
-    "explain": "show the arithmetic of one number or one gradient of a layer",
-    "export": "write a net as an ONNX model",
-    "extract-features": "store the contents of blobs for each item of a net's data",
-    "features": "store the features of the best regions of images",
-    "film": "make a page of the film that a training left",
-    "flow": "find the optical flow between two images with a FlowNet",
-    "forks": "list what the fields of Caffe's forks mean here",
-    "import": "write an ONNX model as a Caffe net",
-    "layers": "list the layer types",
-    "live": "change a net on a page that shows what every layer does",
-    "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
-    "parse-log": "turn a training log into tables",
-    "pose": "find the people in images and the places of their parts with OpenPose",
-    "port": "report what the folder of an old model holds, and how to go on",
-    "read": "print the text of images with a CRNN",
-    "rescue": "write a runnable prototxt from the training net in a .caffemodel",
-    "retarget": "change the number of classes of a detection prototxt",
-    "run": "run any net forward (and backward) once",
-    "script": "run a script written for pycaffe",
-    "segment": "find the class of each pixel of images",
-    "summary": "print layers, shapes, parameters, multiply-adds and memory of a net",
-    "test": "average a net's outputs over many forward passes",
-    "time": "time each layer of a net, forward and backward",
-    "to-torch": "write a net as PyTorch source that needs torch alone",
-    "trace": "write a page that shows every layer of a net at work",
-    "trace-diff": "find the first step at which two traces differ",
-    "train": "train a net with a solver prototxt",
-    "upgrade": "convert an old prototxt or .caffemodel to the current format",
+GROUPS = {
+    "Run": {
+        "detect": "find objects in images with a detection net",
+        "classify": "print the best classes of images",
+        "segment": "find the class of each pixel of images",
+        "pose": "find the people in images and the places of their parts with OpenPose",
+        "read": "print the text of images with a CRNN",
+        "flow": "find the optical flow between two images with a FlowNet",
+        "features": "store the features of the best regions of images (bottom-up attention's)",
+        "evaluate": "count a detector's average precision on annotated images",
+        "run": "run any net forward (and backward) once",
+    },
+    "Port": {
+        "port": "report what the folder of an old model holds, and how to go on",
+        "upgrade": "convert an old prototxt or .caffemodel to the current format",
+        "rescue": "write a runnable prototxt from the training net in a .caffemodel",
+        "deploy": "write the deploy prototxt of a train_val.prototxt",
+        "retarget": "change the number of classes of a detection prototxt",
+        "cut": "write a part of a net as a net of its own, for other tool chains",
+        "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
+        "export": "write a net as an ONNX model",
+        "import": "write an ONNX model as a Caffe net",
+        "to-torch": "write a net as PyTorch source that needs torch alone",
+        "compare": "find the first layer at which two nets, or a net and its port, differ, and why",
+    },
+    "Look inside": {
+        "summary": "print layers, shapes, parameters, multiply-adds and memory of a net",
+        "draw": "draw a net as a picture: SVG, PNG, PDF or DOT",
+        "dump": "write or list the arrays of weights of any kind, a .solverstate or a .binaryproto",
+        "trace": "write a page that shows every layer of a net at work",
+        "trace-diff": "find the first step at which two traces of one net differ",
+        "explain": "show the arithmetic of one number or one gradient of a layer",
+        "live": "change a net on a page that shows what every layer does",
+    },
+    "Train": {
+        "train": "train a net with a solver prototxt",
+        "film": "make a page of the film that a training left",
+        "test": "average a net's outputs over many forward passes",
+        "time": "time each layer of a net, forward and backward",
+    },
+    "Caffe's own tools": {
+        "script": "run a script written for pycaffe",
+        "convert-imageset": "make a database of the images in a list",
+        "compute-image-mean": "average the images of a database, for mean_file",
+        "extract-features": "store any blobs for each item of a net's data (Caffe's tool)",
+        "parse-log": "turn a training log into tables",
+    },
+    "About": {
+        "doctor": "show what nets run on here, and what is missing for compiled loops and a GPU",
+        "layers": "list the layer types",
+        "forks": "list what the fields of Caffe's forks mean here",
+        "docs": "open the documentation, without a network",
+    },
 }
+"""The commands by what they are for, each with what it does."""
+COMMANDS = {name: about for group in GROUPS.values() for name, about in group.items()}
+HIDDEN = ("device-query",)
+"""Names of the caffe tool for what another command does."""
 
 FILES = {
     "caffe_tools": ("compute-image-mean", "convert-imageset", "extract-features", "upgrade"),
@@ -144,7 +159,7 @@ LIMIT = click.Option(
 
 
 def command_of(name: str) -> click.Command:
-    """Return the command of a name in COMMANDS: the function NAME_command of its module."""
+    """Return the command of a name in COMMANDS or HIDDEN: the function NAME_command of its module."""
     module = next((file for file, names in FILES.items() if name in names), name)
     command: click.Command = getattr(importlib.import_module(f"minicaffe.cli.{module}"), f"{name.replace('-', '_')}_command")
     return command
@@ -164,10 +179,10 @@ class _Commands(click.Group):
             raise click.exceptions.Exit(exit_status(stop)) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *HIDDEN]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.list_commands(ctx):
             return None
         command = command_of(cmd_name)
         if all(param.name != ALLOW.name for param in command.params):  # once: the module's command is kept between calls
@@ -175,7 +190,7 @@ class _Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words = translate(args, list(COMMANDS))
+        words = translate(args, self.list_commands(ctx))
         ctx.meta[WORDS] = list(words)
         # Before any option's callback may read a file.
         ctx.with_resource(allowing(path for word in words for path in _paths(word)))
@@ -186,8 +201,9 @@ class _Commands(click.Group):
             raise
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = nearest(args[0].lower().replace("_", "-"), [*COMMANDS, *ALIASES])
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-"):
+            near = nearest(args[0].lower().replace("_", "-"), [*known, *ALIASES])
             ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{near[0]}'?" if near else ""))
         name, command, words = super().resolve_command(ctx, args)
         if command is not None:
@@ -198,8 +214,9 @@ class _Commands(click.Group):
         return name, command, words
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl(list(commands.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         with warnings.catch_warnings(), sigterm_stops():

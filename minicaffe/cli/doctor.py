@@ -37,7 +37,7 @@ class DoctorOptions:
 
 @with_options(DoctorOptions)
 def doctor_command(options: DoctorOptions) -> None:
-    """Show what compiles loops, the GPU, driver, compiler and libraries found here, and what to do about missing ones.
+    """Show what nets run on here: processor, BLAS, compiled loops, GPU; and what to do about missing parts.
 
     Example:  minicaffe doctor
     """
@@ -99,6 +99,8 @@ class Finding:
 def examine() -> Iterator[Finding]:
     """Check everything from Python to a running kernel; without a GPU, kernels and libraries are not checked."""
     yield Finding("minicaffe", True, f"{__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
+    yield Finding("processor", True, f"{cpu_name()}, {cores()}")
+    yield Finding("BLAS", True, f"{blas_name(numpy_config())}, threads: {thread_variables()}")
     yield _loops()
     yield _driver_library()
     yield _pycuda()
@@ -221,9 +223,9 @@ def device_query_command(options: DeviceQueryOptions) -> None:
     facts = {
         "GPU": "; ".join(gpu_facts()),
         "CPU": cpu_name(),
-        "cores": f"{available_cores()} of {os.cpu_count()} for this process",
+        "cores": cores(),
         "BLAS": blas_name(numpy_config()),
-        "threads": ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ) or "BLAS's own choice",
+        "threads": thread_variables(),
         "system": platform.platform(),
         "Python": platform.python_version(),
         "minicaffe": __version__,
@@ -231,6 +233,16 @@ def device_query_command(options: DeviceQueryOptions) -> None:
     }
     for name, fact in facts.items():
         echo(f"{name + ':':<11}{fact}")
+
+
+def cores() -> str:
+    """Return how many cores there are."""
+    return f"{available_cores()} of {os.cpu_count()} cores for this process"
+
+
+def thread_variables() -> str:
+    """Return the environment's variables for numbers of threads."""
+    return ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ) or "BLAS's own choice"
 
 
 def gpu_facts() -> list[str]:

@@ -37,7 +37,6 @@ AT_THE_END = (
 NO_NET = {
     "compute-image-mean",
     "convert-imageset",
-    "device-query",
     "docs",
     "doctor",
     "dump",
