@@ -20,6 +20,7 @@ To load Numba and compiled loops takes as long as they save in a few hundred sma
 from __future__ import annotations
 
 import importlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Maker = TypeVar("Maker", bound=Callable[..., Any])
+
+logger = logging.getLogger("minicaffe.kernels")
 
 LAYERS, COMPILED = "minicaffe.layers.", "minicaffe.compiled."
 
@@ -347,7 +350,12 @@ def count_work(nodes: Sequence[Node], backward: bool) -> None:
     """Count the work of a net, whose blobs have their shapes: once it is enough, compiled loops are used."""
     if _work.passes is not None:
         elements = sum(blob.count for node in nodes for blob in node.tops)
-        _work.saved += _work.passes * (3 if backward else 1) * (PER_PASS + PER_ELEMENT * elements)
+        saved = _work.passes * (3 if backward else 1) * (PER_PASS + PER_ELEMENT * elements)
+        _work.saved += saved
+        way = "NumPy computes" if _work.is_small else "they are loaded"
+        logger.debug(
+            "compiled loops would save %.0f ms in %d passes, and take %.0f to load: %s", saved, _work.passes, LOADING, way
+        )
 
 
 def _maker_of(layer: Layer) -> _Maker | None:

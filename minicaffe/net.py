@@ -7,6 +7,7 @@ prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> lay
 from __future__ import annotations
 
 import importlib
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -54,6 +55,8 @@ from .process_fork import renewed
 from .proto import caffe_pb2
 from .pycaffe_net import PycaffeNet, forward_all
 from .threads import computing
+
+logger = logging.getLogger("minicaffe.net")
 
 if TYPE_CHECKING:
     from .data.settings import DetectionSettings
@@ -165,6 +168,9 @@ class Net(PycaffeNet, Hooked):
         self._list_layers()
         self._unrun = set(range(len(self.layers)))
         skip(self.skipped)
+        logger.debug("%s: %d layers set up for %s", self.file, len(self.layers), self.phase)
+        for name, choice in self.forks.items():
+            logger.debug('layer "%s": %s', name, choice)
         if weights is not None:
             self.copy_from(weights)
 
@@ -503,6 +509,7 @@ class Net(PycaffeNet, Hooked):
             shared = all(self._learnable.is_shared(layer, i) for i in range(len(layer.blobs)))
             if id(layer) not in loaded and not shared:
                 report.missing.append(layer.name)
+        logger.debug("%s: the weights of %d layers, and of %d others", report.file, len(report.loaded), len(report.unused))
         return report
 
     def _layers_loaded(self, *, last: bool) -> dict[str, Layer]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -20,7 +21,7 @@ from minicaffe.scaling.stops import exit_status, sigterm_stops
 from minicaffe.version import __version__
 
 from .options import ALIASES, translate
-from .terminal import check_read, echo, guarded
+from .terminal import check_read, echo, guarded, saying, warn
 
 GROUPS = {
     "Run": {
@@ -158,6 +159,20 @@ LIMIT = click.Option(
 )
 
 
+def _set_level(context: click.Context, option: click.Parameter, given: bool) -> None:
+    """Show more or less on stderr until the command is over."""
+    if given:
+        context.with_resource(saying(logging.DEBUG if option.name == "verbose" else logging.WARNING))
+
+
+VERBOSE = click.Option(
+    ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_set_level, help="Say on stderr what the engine does."
+)
+QUIET = click.Option(
+    ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_set_level, help="No notes and progress on stderr."
+)
+
+
 def command_of(name: str) -> click.Command:
     """Return the command of a name in COMMANDS or HIDDEN: the function NAME_command of its module."""
     module = next((file for file, names in FILES.items() if name in names), name)
@@ -186,7 +201,7 @@ class _Commands(click.Group):
             return None
         command = command_of(cmd_name)
         if all(param.name != ALLOW.name for param in command.params):  # once: the module's command is kept between calls
-            command.params += [ALLOW, LIMIT]
+            command.params += [ALLOW, LIMIT, VERBOSE, QUIET]
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -219,7 +234,7 @@ class _Commands(click.Group):
                 formatter.write_dl(list(commands.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        with warnings.catch_warnings(), sigterm_stops():
+        with warnings.catch_warnings(), sigterm_stops(), saying(logging.INFO):
             warnings.showwarning = _show_warning
             try:
                 if not any(word.partition("=")[0] == "--threads" for word in ctx.meta[WORDS]):
@@ -267,7 +282,7 @@ def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOptio
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None
 ) -> None:
-    echo(shortened(f"warning: {message}"), err=True)
+    warn(str(message))
 
 
 def _install_completion(context: click.Context, parameter: click.Parameter, shell: str | None) -> None:

@@ -39,11 +39,11 @@ from minicaffe.parameters import names_near
 from minicaffe.proto import caffe_pb2
 from minicaffe.scaling.in_flight import in_flight
 
-from .common import check_no_input, counted, warn
+from .common import check_no_input, counted
 from .groups import StateOptions, Tf32Options, ThreadOptions, UnknownFieldOptions, seed_option, use_device
 from .options import GflagsCommand, argument, option, with_options
 from .pictures import concurrent_batches
-from .terminal import echo
+from .terminal import echo, warn
 
 
 @dataclass(frozen=True, kw_only=True)

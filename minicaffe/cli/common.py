@@ -30,11 +30,6 @@ def one_of(argument: str | None, option: str | None, place: str, flag: str) -> s
     return argument or option or ""
 
 
-def warn(message: str) -> None:
-    """Print a warning on stderr."""
-    echo(shortened(f"WARNING: {message}"), fg="yellow", bold=True, err=True)
-
-
 def check_target(option: str, path: str | None, inputs: Iterable[str | None] = (), *, appended: bool = False) -> None:
     """Raise Error, before work starts, for a file that cannot be written or would replace one of the inputs.
 

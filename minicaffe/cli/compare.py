@@ -14,11 +14,11 @@ from minicaffe.porting.comparison.sides import Name, axes_of, read_map
 from minicaffe.tracing.trace_diff import RTOL, SavedTrace, read_trace, saved, trace_diff, write_diff_page
 from minicaffe.tracing.tracer import Tracer
 
-from .common import check_target, warn
+from .common import check_target
 from .groups import NetOptions, ThreadOptions
 from .image_options import InputOptions
 from .options import FiniteRange, argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 from .trace import fill
 
 ARRAYS = (".npz", ".onnx")

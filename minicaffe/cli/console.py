@@ -13,7 +13,7 @@ from rich.text import Text
 
 from minicaffe.errors import written_out
 
-from .terminal import Guarded, fitted, unguarded
+from .terminal import Guarded, fitted, is_quiet, unguarded
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -52,8 +52,12 @@ class PlainConsole(Console):
 
 
 def bar(*columns: str | ProgressColumn) -> Progress | None:
-    """Return a progress bar on stderr, or None if stderr is not a terminal. Other output appears above it."""
+    """Return a progress bar on stderr, or None with -q and if stderr is no terminal. Other output appears above it."""
     from rich.progress import Progress
 
     console = PlainConsole(err=True)
-    return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) if console.is_terminal else None
+    return (
+        Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty())
+        if console.is_terminal and not is_quiet()
+        else None
+    )

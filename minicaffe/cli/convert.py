@@ -25,11 +25,11 @@ from minicaffe.porting.merge_bn import Merged, merge_batch_norm
 from minicaffe.porting.onnx_import import Imported, compare_with_model, import_onnx
 from minicaffe.proto import caffe_pb2
 
-from .common import check_apart, check_target, listed, print_table, shape_text, warn
+from .common import check_apart, check_target, listed, print_table, shape_text
 from .groups import StateOptions, ThreadOptions, fork_option, random_weights_option, seed_option
 from .image_options import InputOptions, SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 
 
 def check_option() -> Any:

@@ -23,7 +23,7 @@ from .common import check_folder, check_target, save_png
 from .detectors import BatchOptions, detect_many, preparation_text
 from .options import FiniteRange, option, with_options
 from .pictures import check_failed, in_processes, output_names, say_failed
-from .terminal import echo
+from .terminal import echo, inform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ def detect_command(options: Options) -> None:
     if not done.detections and done.errors < done.images:
         score = "" if done.best is None else f": the best score is {done.best:.4g}"
         text = preparation_text(pipeline, options.cfg)
-        echo(f"nothing reaches --threshold {options.threshold:g}{score}. {text}", err=True)
+        inform(f"nothing reaches --threshold {options.threshold:g}{score}. {text}")
     check_failed(done.errors, done.images, images, ": see the column error" * bool(options.out))
 
 

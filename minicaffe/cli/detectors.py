@@ -42,7 +42,7 @@ from .groups import DeviceOptions, StateOptions, classes_option, seed_option
 from .image_options import ImageOptions, of_data
 from .options import FiniteRange, option
 from .pictures import SourceOptions, concurrent_images
-from .terminal import echo
+from .terminal import echo, inform
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -333,14 +333,14 @@ class BatchDisplay:
             self._bar.update(self._task, completed=self.done.images, rate=self.rate_text())
         elif time.monotonic() - self._last >= INTERVAL:
             self._last = time.monotonic()
-            echo(f"{self.done.images} of {self.todo} images, {self.rate_text()}", err=True)
+            inform(f"{self.done.images} of {self.todo} images, {self.rate_text()}")
 
     def say(self, sentence: str) -> None:
         """Print a line."""
         if self._bar:
             self._bar.console.print(sentence)
         else:
-            echo(sentence, err=True)
+            inform(sentence)
 
     def rate_text(self) -> str:
         """16.2 images/s, and the errors if there are any."""

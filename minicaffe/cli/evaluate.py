@@ -24,7 +24,7 @@ from .detectors import DetectorOptions, preparation_text
 from .image_options import read_annotations
 from .options import FiniteRange, argument, option, with_options
 from .pictures import in_processes
-from .terminal import echo
+from .terminal import echo, inform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +59,12 @@ def evaluate_command(options: Options) -> None:
     if len(classes) != count:
         raise Error(f"{options.sources[0]}: {len(classes)} classes with the background, but {holder} has {count}")
     prepare_roidb(roidb, count)  # it checks them
-    echo(preparation_text(pipeline, options.cfg), err=True)
+    inform(preparation_text(pipeline, options.cfg))
     coco = find_spec("pycocotools") is not None
     report = evaluate(list(_found(pipeline, images)), roidb, classes, coco=coco)
     _print(report)
     if not coco:
-        echo(f"COCO's average precision is counted where pycocotools is installed: {install('coco')}", err=True)
+        inform(f"COCO's average precision is counted where pycocotools is installed: {install('coco')}")
     if options.json_file:
         with replacing(options.json_file) as path:
             path.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")

@@ -18,11 +18,10 @@ from minicaffe.tracing.explanations.proposals import STEP
 from minicaffe.tracing.explanations.terms import ROWS
 from minicaffe.tracing.receptive_fields import receptive_field
 
-from .common import warn
 from .groups import DeviceOptions, NetOptions, random_weights_option, weights_option
 from .image_options import InputOptions, RoidbOptions
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 
 
 def _index(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...] | None:

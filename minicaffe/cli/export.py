@@ -24,12 +24,12 @@ from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference, difference
 from minicaffe.scaling.batch.find import find_sources
 
-from .common import check_target, shape_text, warn
+from .common import check_target, shape_text
 from .convert import check_option, print_agreement
 from .groups import StateOptions, ThreadOptions, classes_option, random_weights_option, seed_option
 from .image_options import InputOptions
 from .options import FiniteRange, argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 
 if TYPE_CHECKING:
     from minicaffe.porting.onnx import Whole

@@ -25,9 +25,9 @@ from minicaffe.net_arguments import state_applied
 from minicaffe.porting.suggestions import suggested_names
 from minicaffe.proto import caffe_pb2
 
-from .common import listed, warn
+from .common import listed
 from .options import option
-from .terminal import echo
+from .terminal import inform, warn
 
 FEWEST = 4
 """One layer of so many must be in the files of weights, else they are another net's."""
@@ -109,7 +109,7 @@ def use_device(device: str | None, gpu: str | None) -> None:
     except DeviceError as error:
         if kind != "auto":
             raise
-        echo(f"on the CPU: {error}", err=True)
+        inform(f"on the CPU: {error}")
 
 
 def phase_option(default: Phase = TEST) -> Any:
@@ -213,7 +213,7 @@ class StateOptions(UnknownFieldOptions):
         notes = list[str]()
         file = with_inputs(file, self.state_of(file, phase), shape, replaced=replaced, shapes=shapes, say=notes.append)
         for note in notes:
-            echo(on_one_line(note), err=True)
+            inform(on_one_line(note))
         return file
 
     def build(
@@ -253,10 +253,10 @@ class StateOptions(UnknownFieldOptions):
             if loaded.params and not report.loaded:
                 raise no_name_fits(file, net_file.file, suggested_names(loaded, stored))
             if report.unused:
-                echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
+                inform(f"{file}: not in the net, and left alone: {_short(report.unused)}")
         names, total = [name for name in loaded.params if name in missing], len(loaded.params)
         if self.random_weights:
-            echo(draw_weights(loaded, names, self.seed, lambda: self.build(net_file)), err=True)
+            inform(draw_weights(loaded, names, self.seed, lambda: self.build(net_file)))
             return loaded
         if names and not weights:
             say(f"no weights given: all {len(names)} layers with parameters start from their fillers (seed {self.seed})")

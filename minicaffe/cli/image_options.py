@@ -27,10 +27,9 @@ from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 
-from .common import warn
 from .groups import classes_option
 from .options import FiniteRange, option
-from .terminal import echo
+from .terminal import echo, inform, warn
 
 
 def mean_of(text: str) -> tuple[float, float, float]:
@@ -218,7 +217,7 @@ def read_annotations(
         advice = ": --images gives the folder of the images" * (Path(source).is_file() and not images)
         raise Error(f"{source}: its first image, {first}, is not there{advice}")
     if names and not classes:
-        echo(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)", err=True)
+        inform(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)")
     return readable(roidb, entry_pixels, lambda entry: str(entry["image"]), source), names
 
 

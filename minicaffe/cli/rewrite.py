@@ -23,11 +23,11 @@ from minicaffe.porting.deploy import deploy
 from minicaffe.porting.rescue import Rescued, rescue
 from minicaffe.porting.retarget import Retargeted, retarget
 
-from .common import check_apart, check_folder, check_target, listed, shape_text, warn
+from .common import check_apart, check_folder, check_target, listed, shape_text
 from .groups import StateOptions, ThreadOptions, fork_option, modules_option, random_weights_option
 from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, inform, warn
 
 Files = tuple[str, str]
 
@@ -139,9 +139,9 @@ def deploy_command(options: DeployOptions) -> None:
     net = options.build(_placed(parse_net(deployed.text, options.out or ""), file))  # what does not run is not written
     _write_text(deployed.text, len(deployed.param.layer), options.out)
     for kind, names in (("inputs", net.inputs), ("outputs", net.outputs)):
-        echo(f"{kind}: {listed(f'{name} {shape_text(net.blobs[name].shape)}' for name in names)}", err=True)
+        inform(f"{kind}: {listed(f'{name} {shape_text(net.blobs[name].shape)}' for name in names)}")
     if deployed.options:
-        echo(f"options for classify and run: {on_one_line(deployed.options)}", err=True)
+        inform(f"options for classify and run: {on_one_line(deployed.options)}")
 
 
 def _write_text(text: str, layers: int, out: str | None) -> None:
@@ -151,7 +151,7 @@ def _write_text(text: str, layers: int, out: str | None) -> None:
         return
     with replacing(out) as path:
         path.write_text(text, encoding="utf-8")
-    echo(f"written: {out} ({layers} layers)", err=True)
+    inform(f"written: {out} ({layers} layers)")
 
 
 def _placed(written: NetFile, original: NetFile) -> NetFile:
@@ -204,9 +204,9 @@ def _check_rescued(rescued: Rescued, weights: str, written: str, fork: str) -> N
     if report.missing:
         warn(f"no weights found for {listed(report.missing)}")
     if report.unused:
-        echo(f"weights of layers for training only: {listed(report.unused)}", err=True)
+        inform(f"weights of layers for training only: {listed(report.unused)}")
     shown = listed(f"{name} {shape_text(array.shape)}" for name, array in outputs.items())
-    echo(f"it loads with {len(report.loaded)} layers' weights and runs: {shown}", err=True)
+    inform(f"it loads with {len(report.loaded)} layers' weights and runs: {shown}")
 
 
 @dataclass(frozen=True, kw_only=True)

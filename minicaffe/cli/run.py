@@ -19,7 +19,7 @@ from minicaffe.tracing.summary import Times
 from minicaffe.training.solver import loss_parts
 from minicaffe.training.solver_log import scored
 
-from .common import check_target, one_of, print_table, shape_text, statistics_text, warn
+from .common import check_target, one_of, print_table, shape_text, statistics_text
 from .groups import (
     DeviceOptions,
     NetOptions,
@@ -33,7 +33,7 @@ from .groups import (
 from .image_options import InputOptions
 from .log import logging_to, to_stderr, tool
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 
 
 @dataclass(frozen=True, kw_only=True)

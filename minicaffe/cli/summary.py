@@ -17,11 +17,11 @@ from minicaffe.mode import Phase
 from minicaffe.tracing.draw import DIRECTIONS, draw_net_to_file
 from minicaffe.tracing.summary import MemoryNeeds, summarize
 
-from .common import check_no_input, check_target, number_text, print_table, shape_text, statistics_text, warn
+from .common import check_no_input, check_target, number_text, print_table, shape_text, statistics_text
 from .groups import StateOptions, phase_option
 from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 
 if TYPE_CHECKING:
     from minicaffe.porting.dump import Dump

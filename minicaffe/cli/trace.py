@@ -34,14 +34,14 @@ from minicaffe.tracing.trace import BlobShot, Statistics, Step
 from minicaffe.tracing.trace_facts import found_detections, gradient_seed
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
-from .common import check_apart, check_target, print_table, shape_text, warn
+from .common import check_apart, check_target, print_table, shape_text
 from .console import bar
 from .explain import explain_command
 from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, weights_option
 from .image_options import InputOptions, RoidbOptions
 from .log import logging_to, to_stderr
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, inform, warn
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -243,7 +243,7 @@ class _Lines:
         if time.monotonic() >= self.next:
             self.next = time.monotonic() + EVERY
             total = self.tracer.steps_to_come
-            echo(f"{_at(self.tracer, step)}: step {len(self.tracer.steps)}{f' of {total}' if total else ''}", err=True)
+            inform(f"{_at(self.tracer, step)}: step {len(self.tracer.steps)}{f' of {total}' if total else ''}")
 
 
 def _at(tracer: Tracer, step: Step) -> str:

@@ -29,12 +29,12 @@ from minicaffe.training.snapshots import latest
 from minicaffe.training.solver import Progress, SGDSolver
 from minicaffe.training.solvers import get_solver
 
-from .common import check_apart, check_folder, check_target, counted, listed, one_of, warn
+from .common import check_apart, check_folder, check_target, counted, listed, one_of
 from .groups import DeviceOptions, StateOptions, iterations_option, weights_option
 from .image_options import RoidbOptions, SettingsOptions
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
-from .terminal import echo
+from .terminal import echo, inform, warn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,7 +80,7 @@ class FilmOptions:
         images = self.film_image
         film = Film(trainer, self.film, self.every or EVERY, net=self.film_net, images=images, classes=classes or None)
         if film.note:
-            echo(f"film: {film.note}", err=True)
+            inform(f"film: {film.note}")
         return film
 
 
@@ -255,7 +255,7 @@ def _load(trainer: SGDSolver, file: str) -> None:
     if not report.loaded:
         warn(f"no layer of the net has its name in {file}: nothing was loaded")
     elif report.missing:
-        echo(f"{file}: no weights in it for {listed(report.missing)}: they start from their fillers", err=True)
+        inform(f"{file}: no weights in it for {listed(report.missing)}: they start from their fillers")
 
 
 def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path) -> Path | None:

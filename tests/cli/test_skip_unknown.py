@@ -104,7 +104,7 @@ def test_refused_or_said_again_at_the_end(folder: Path, words: tuple[str, ...]) 
     done = run(words[0], "--skip-unknown", *words[1:])
     assert done.exit_code == 0, done.output
     lines = done.stderr.splitlines()
-    assert any(line.startswith("warning: net.prototxt:4: PoolingParameter has no field zzz; skipped") for line in lines)
+    assert any(line.startswith("WARNING: net.prototxt:4: PoolingParameter has no field zzz; skipped") for line in lines)
     assert lines[-1] == AT_THE_END
     assert run(*words).exit_code == 1  # the option holds for one command
 
