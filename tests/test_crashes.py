@@ -71,7 +71,7 @@ def on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
         ("net.onnx", ["export", *NET, "-o", "net.onnx"]),
         ("page.html", ["trace", *NET, "--shape", "data=1,3,60,80", "-o", "page.html"]),
         ("arrays.npz", ["dump", NET[1], "-o", "arrays.npz"]),
-        ("net.svg", ["draw", NET[0], "net.svg"]),
+        ("net.svg", ["draw", NET[0], "-o", "net.svg"]),
         ("copy.caffemodel", ["upgrade", NET[1], "copy.caffemodel"]),
     ],
 )

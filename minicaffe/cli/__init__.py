@@ -104,6 +104,9 @@ COUNTED = frozenset(
 )
 """Commands that run a net once or twice, and those that say how many passes they `expect`: compiled loops have to pay."""
 
+CAFFE = "--caffe"
+"""The option of the installed command `caffe`, whose training that a signal stops ends with status 0."""
+
 WORDS = "minicaffe.words"
 """Key of the command line in a context's meta."""
 
@@ -305,8 +308,9 @@ def _install_completion(context: click.Context, parameter: click.Parameter, shel
     is_eager=True,
     callback=_install_completion,
 )
+@click.option(CAFFE, is_flag=True, hidden=True)
 @click.version_option(__version__, prog_name="minicaffe")
-def main(debug: bool) -> None:
+def main(debug: bool, caffe: bool) -> None:
     """Run, train and inspect Caffe models: R-FCN, Faster R-CNN and others, with no compiler.
 
     Example:  minicaffe detect test.prototxt net.caffemodel photo.jpg --draw out

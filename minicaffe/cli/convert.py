@@ -163,8 +163,15 @@ def to_torch_command(options: ToTorchOptions) -> None:
 class MergeBnOptions(ShapeOptions, StateOptions):
     net: str = argument()
     weights: str | None = argument(required=False)
-    out_net: str = option("--out-net", "The prototxt to write.", required=True, metavar="FILE")
-    out_weights: str = option("--out-weights", "The weights; the suffix decides the format.", required=True, metavar="FILE")
+    out: tuple[str, str] | None = option(
+        "-o --out",
+        "The prototxt and the weights to write; the suffix decides the weights' format.",
+        nargs=2,
+        multiple=False,
+        metavar="NET.prototxt NET.caffemodel",
+    )
+    out_net: str | None = option("--out-net", "The first of --out.", hidden=True)
+    out_weights: str | None = option("--out-weights", "The second.", hidden=True)
     check: bool = check_option()
     seed: int = seed_option()
     random_weights: bool = random_weights_option()
@@ -176,12 +183,15 @@ def merge_bn_command(options: MergeBnOptions) -> None:
 
     The written files hold the TEST net without these layers, in Caffe's format, with the same outputs. --shape is for --check.
 
-    Example:  minicaffe merge-bn test.prototxt net.caffemodel --out-net merged.prototxt --out-weights merged.caffemodel
+    Example:  minicaffe merge-bn test.prototxt net.caffemodel -o merged.prototxt merged.caffemodel
     """
-    net, weights, out_net, out_weights = options.net, options.weights, options.out_net, options.out_weights
-    check_target("--out-net", out_net, [net, weights])
-    check_target("--out-weights", out_weights, [net, weights])
-    check_apart("--out-net", out_net, "--out-weights", out_weights)
+    net, weights = options.net, options.weights
+    out_net, out_weights = options.out or (options.out_net, options.out_weights)
+    if out_net is None or out_weights is None:
+        raise click.UsageError("Missing option '-o' / '--out'")
+    for path in (out_net, out_weights):
+        check_target("--out", path, [net, weights])
+    check_apart("--out", out_net, "--out", out_weights)
     file = options.open_net(net)
     before = options.load(file, [weights] if weights else []) if options.random_weights else _complete(file, options)
     check_names_differ(before.layers, "folding")

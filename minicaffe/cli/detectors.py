@@ -175,7 +175,7 @@ def preparation_text(pipeline: Pipeline, cfg: str | None) -> str:
 class BatchOptions(DetectorOptions):
     """--out and the options that go with it."""
 
-    out: str | None = option("--out", "Write Parquet files there; run again to resume.", metavar="DIR|URI")
+    out: str | None = option("-o --out", "Write Parquet files there; run again to resume.", metavar="DIR|URI")
     engine: str | None = option("--engine", "What runs --out.  [default: local]", type=click.Choice(["local", "ray"]))
     address: str | None = option("--address", "The Ray cluster.  [default: a new Ray on this machine]", metavar="ADDRESS")
     workers: int | None = option("--workers", "Actors on Ray.  [default: one per GPU, or CPU]", type=click.IntRange(1))

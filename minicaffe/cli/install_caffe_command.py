@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from minicaffe.cli import COMMANDS
+from minicaffe.cli import CAFFE, COMMANDS
 from minicaffe.cli.options import translate
 from minicaffe.cli.terminal import echo
 from minicaffe.errors import Error
@@ -32,7 +32,7 @@ def scripts(python: str, windows: bool) -> dict[str, str]:
     names = ["caffe", *(name for name in TOOLS if translate([name], list(COMMANDS))[0] in COMMANDS)]
     made = {}
     for name in names:
-        command = "" if name == "caffe" else f" {name}"
+        command = f" {CAFFE}" if name == "caffe" else f" {name}"
         if windows:
             made[f"{name}.cmd"] = f'@rem written by {MARK}\r\n@"{python}" -m minicaffe{command} %*\r\n'
         else:

@@ -52,6 +52,13 @@ class _Option(click.Option):
         return extra
 
 
+class _OldArgument(click.Argument):
+    """An argument that the usage line leaves out: what an option says today."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return []
+
+
 def option(flags: str, help: str, **attributes: Any) -> Any:
     """Return a dataclass field that is an option: "-o --out", its help, and click.Option's attributes.
 
@@ -61,7 +68,10 @@ def option(flags: str, help: str, **attributes: Any) -> Any:
 
 
 def argument(**attributes: Any) -> Any:
-    """Return a dataclass field that is an argument, with click.Argument's attributes; tuple[X, ...] takes all that is left."""
+    """Return a dataclass field that is an argument, with click.Argument's attributes; tuple[X, ...] takes all that is left.
+
+    hidden=True: it is not in the usage line.
+    """
     return dataclasses.field(metadata={"flags": [], "attributes": attributes})
 
 
@@ -79,7 +89,8 @@ def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dic
     if str in (annotation, *get_args(annotation)) and "type" not in attributes:
         attributes = {"shell_complete": _files, **attributes}
     if not flags:
-        return click.Argument([name], **{"nargs": -1 if several else 1, "callback": _not_empty, **attributes})
+        kind = _OldArgument if attributes.pop("hidden", False) else click.Argument
+        return kind([name], **{"nargs": -1 if several else 1, "callback": _not_empty, **attributes})
     kinds = get_args(annotation) or (annotation,)
     number = next((kind for kind in (int, float) if kind in kinds), None)
     made = _Option([*flags, name], **{"type": number, "is_flag": bool in kinds or None, "multiple": several, **attributes})

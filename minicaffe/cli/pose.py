@@ -33,7 +33,7 @@ class Options(PictureOptions):
     threshold: float | None = option(
         "--threshold", "Least score of a part.  [default: 0.05; for MPI 0.6]", type=FiniteRange(0, 1)
     )
-    out: str | None = option("--out", "Write each image with its people there, as a PNG file.", metavar="DIR")
+    out: str | None = option("-o --out", "Write each image with its people there, as a PNG file.", metavar="DIR")
     blob: tuple[str, ...] = option(
         "--blob", "The maps; twice: of parts, of limbs.  [default: outputs of the right shape]", metavar="BLOB"
     )

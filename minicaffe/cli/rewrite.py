@@ -213,7 +213,7 @@ def _check_rescued(rescued: Rescued, weights: str, written: str, fork: str) -> N
 class RetargetOptions:
     net: str = argument()
     classes: int = option("--classes", "Number of classes with the background: 4 for 3 objects.", required=True)
-    out: str | None = option("--out", "The prototxt to write.  [default: stdout]", metavar="FILE")
+    out: str | None = option("-o --out", "The prototxt to write.  [default: stdout]", metavar="FILE")
     report: bool = option("--report", "List the changes; without --out nothing is written.")
     boxes: str | None = option(
         "--boxes",

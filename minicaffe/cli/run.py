@@ -41,7 +41,7 @@ class RunOptions(InputOptions, NetOptions, DeviceOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
     backward: bool = backward_option()
-    out: str | None = option("--out", "Write the outputs (with --backward also every weight's diff).", metavar="FILE.npz")
+    out: str | None = option("-o --out", "Write the outputs (with --backward also every weight's diff).", metavar="FILE.npz")
     random_weights: bool = random_weights_option()
 
 

@@ -49,7 +49,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(DataLayerOptions):
-    out: str | None = option("--out", "Write each image's mask, overlay and legend there, as PNG files.", metavar="DIR")
+    out: str | None = option("-o --out", "Write each image's mask, overlay and legend there, as PNG files.", metavar="DIR")
     classes: str | None = option("--classes", "The classes' names, one per line.  [default: VOC's for 21]", metavar="FILE")
     blob: str | None = option("--blob", "The class scores.  [default: the output with the right shape]", metavar="BLOB")
     define: tuple[tuple[str, str], ...] = option(

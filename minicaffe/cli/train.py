@@ -9,7 +9,6 @@ import signal
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.training.finite import check_finite
-from minicaffe.training.signals import Action, signal_actions
+from minicaffe.training.signals import STOPS, Action, signal_actions
 from minicaffe.training.snapshots import latest
 from minicaffe.training.solver import Progress, SGDSolver
 from minicaffe.training.solvers import get_solver
@@ -91,7 +90,7 @@ class TrainOptions(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, St
     weights: tuple[str, ...] = weights_option()
     snapshot: str | None = option("--snapshot", "Resume from this .solverstate, or from the newest one.", metavar="FILE|latest")
     iterations: int | None = iterations_option("Number of iterations; required if the solver has no max_iter.", None)
-    out: str | None = option("--out", "Write the trained weights here too; the suffix decides the format.", metavar="FILE")
+    out: str | None = option("-o --out", "Write the trained weights here too; the suffix decides the format.", metavar="FILE")
     seed_given: int | None = option(
         "--seed", "Seed of weights and samples.  [default: the solver's random_seed, or RNG_SEED of the settings]"
     )
@@ -269,12 +268,21 @@ def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path)
 
 
 def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: bool) -> None:
-    """Train, obey signals, and write --out and the film's page. alone: no other ranks train."""
+    """Train, obey signals, and write --out and the film's page. alone: no other ranks train.
+
+    Exits with 130 after Ctrl-C and 143 after SIGTERM, but not as the command `caffe`.
+    """
     checked = check_finite(trainer.net, lambda: f"iteration {trainer.iter}") if options.check_finite else nullcontext()
     first = trainer.exchange.rank == 0
-    noted = partial(_say_noted, trainer.param.snapshot_after_train) if alone else None
+    stops: list[int] = []
+
+    def noted(number: int, action: Action) -> None:
+        _say_noted(trainer.param.snapshot_after_train, number, action)
+        if action is Action.STOP and number in STOPS:
+            stops.append(number)
+
     usr1 = None if alone else "stop"  # mpiexec forwards SIGUSR1 to the ranks
-    signals = signal_actions(options.sigint_effect, options.sighup_effect, sigusr1=usr1, noted=noted)
+    signals = signal_actions(options.sigint_effect, options.sighup_effect, sigusr1=usr1, noted=noted if alone else None)
     with checked, film or nullcontext(), signals as request:
         trainer.set_action_function(request)
         _show_progress(trainer, options.iterations, options.log if first else None)
@@ -283,6 +291,9 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
         echo(f"written: {options.out}")
     if film:
         echo(f"written: {film.write()}")
+    context = click.get_current_context()
+    if stops and not context.find_root().params["caffe"]:
+        context.exit(128 + stops[0])  # as in a shell: the training is not complete
 
 
 def _show_progress(trainer: SGDSolver, iterations: int | None, log_file: str | None) -> None:

@@ -1,6 +1,6 @@
 """Draw a net as SVG, PNG, PDF or Graphviz's text, with the functions of pycaffe's caffe.draw but without Graphviz.
 
-    draw_net_to_file(net_param, "net.svg", rankdir="TB")        # `minicaffe draw net.prototxt net.svg` on the command line
+    draw_net_to_file(net_param, "net.svg", rankdir="TB")        # `minicaffe draw net.prototxt -o net.svg` on the command line
 
 Layers are boxes, blobs are round; an in-place layer is in the box of the layer whose blob it overwrites. Arrows lead in one of
 four directions.

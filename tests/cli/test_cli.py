@@ -453,10 +453,10 @@ def test_pictures_go_to_a_folder(folder: Path, draw: str, said: str) -> None:
         (["retarget", "N", "--classes", "3", "--out", "N"], "--out N: this is an input, and"),
         (["export", "N", "W", "-o", "W"], "--out W: this is an input, and"),
         (["compute-image-mean", "N", "N"], "OUT N: this is an input, and"),
-        (["draw", "N", "N"], "OUT N: this is an input, and"),
-        (["merge-bn", "N", "W", "--out-net", "N", "--out-weights", "a"], "--out-net N: this is an input, and"),
-        (["merge-bn", "N", "W", "--out-net", "a", "--out-weights", "W"], "--out-weights W: this is an input, and"),
-        (["merge-bn", "N", "W", "--out-net", "a", "--out-weights", "a"], "--out-weights a: --out-net names this file too"),
+        (["draw", "N", "-o", "N"], "--out N: this is an input, and"),
+        (["merge-bn", "N", "W", "-o", "N", "a"], "--out N: this is an input, and"),
+        (["merge-bn", "N", "W", "-o", "a", "W"], "--out W: this is an input, and"),
+        (["merge-bn", "N", "W", "-o", "a", "a"], "--out a: --out names this file too"),
         (["train", "N", "--weights", "W", "--out", "W"], "--out W: this is an input, and"),
         (["train", "N", "--log", "N"], "--log N: this is an input, and"),
         (["train", "N", "--out", "a", "--log", "a"], "--log a: --out names this file too"),
@@ -740,3 +740,17 @@ def test_quiet_and_verbose(folder: Path) -> None:
     assert run(*words).stderr == plain.stderr
     warned = run("run", "detector.prototxt", "-q")
     assert "WARNING: no weights given" in warned.stderr
+
+
+def test_old_spellings_of_outputs_still_work(folder: Path) -> None:
+    """They are not in the help."""
+    assert (
+        run("draw", "detector.prototxt", "old.svg").exit_code
+        == run("draw", "detector.prototxt", "-o", "new.svg").exit_code
+        == 0
+    )
+    assert Path("old.svg").read_bytes() == Path("new.svg").read_bytes()
+    said = run("draw", "detector.prototxt", "old.svg", "--out", "new.svg").output
+    assert "old.svg and --out new.svg: give one of them" in said
+    assert "Missing option" in run("draw", "detector.prototxt").output
+    assert "OLD" not in run("draw", "--help").output and "--out-net" not in run("merge-bn", "--help").output

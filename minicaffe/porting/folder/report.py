@@ -157,7 +157,7 @@ def _steps(report: Report) -> Iterator[Step]:
         settings = f"{cfg}{means if takes else ''}{classes if pair.kind == 'detector' else ''}"
         yield Step("see what every layer does", f"minicaffe trace {files}{shown}{settings} -o trace.html")
         if _folds(pair):
-            out = "--out-net merged.prototxt --out-weights merged.caffemodel --check"
+            out = "-o merged.prototxt merged.caffemodel --check"
             yield Step("fold BatchNorm into the convolutions", f"minicaffe merge-bn {files} {out}")
         if pair.kind == "detector":
             yield Step("other classes", f"minicaffe retarget {report.path(pair.net)} --classes N --out other.prototxt")
