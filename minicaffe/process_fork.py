@@ -25,12 +25,12 @@ def renewed(lock: L) -> L:
 
 
 def held(locks: Callable[[], Iterable[Any]]) -> None:
-    """Hold these locks during forks: for state that other threads may leave halfway, such as a module being imported."""
+    """Hold these locks during forks, for state that other threads may leave halfway, such as a module being imported."""
     _holders.append(locks)
 
 
 def in_child(forget: Callable[[], None]) -> Callable[[], None]:
-    """Call this in each forked child, after its locks are free. Return it, as a decorator does."""
+    """Call this function in each forked child, after its locks are free. Return it, so that this works as a decorator."""
     _forgetters.append(forget)
     return forget
 

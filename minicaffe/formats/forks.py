@@ -122,10 +122,7 @@ def grouped(choices: Iterable[tuple[str, Choice]]) -> list[str]:
 
 
 def candidates(kinds: Iterable[Kind]) -> str:
-    """Return the kinds, what tells each, and the fork= that chooses it: "PSPNet's (4 blobs.
-
-    --fork pspnet) or SegNet's (...)".
-    """
+    """Return the kinds, the sign of each, and how to choose it: "PSPNet's (4 blobs; --fork pspnet) or SegNet's (...)"."""
     return " or ".join(f"{kind.whose}'s ({kind.sign}; {_way(kind.forks[0])})" for kind in kinds)
 
 
