@@ -440,12 +440,12 @@ class Blob:
 
     @property
     def _gpu_data_ptr(self) -> int:
-        """The address of data on the GPU, as pycaffe has it. Reading it counts as a write there. Raises DeviceError without a GPU."""
+        """The address of data on the GPU, for pycaffe. Reading it counts as a write there. Raises DeviceError without a GPU."""
         return self.device_data("update")
 
     @property
     def _gpu_diff_ptr(self) -> int:
-        """The address of diff on the GPU, as pycaffe has it. Reading it counts as a write there. Raises DeviceError without a GPU."""
+        """The address of diff on the GPU, for pycaffe. Reading it counts as a write there. Raises DeviceError without a GPU."""
         return self.device_diff("update")
 
     @property

@@ -84,7 +84,7 @@ _COMMON = ("transform_param", "loss_param")
 
 
 def unknown_of_net(file: NetFile, strict: bool | None) -> list[SkippedField]:
-    """Return the unknown fields outside layers, and in rules, that matter. Raises PrototxtError for one, unless strict is False."""
+    """Return unknown fields that matter, outside layers and in rules. Raises PrototxtError for one, unless strict is False."""
     in_rules = (field for source in file.sources for field in source.skipped if field.message == _RULE)
     found = [field for field in chain(file.skipped, in_rules) if skipped.matters(field)]
     skipped.refuse(found, strict)
