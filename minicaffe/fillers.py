@@ -118,7 +118,7 @@ def _diagonal(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def _file(array: Array, param: caffe_pb2.FillerParameter) -> None:
-    """Fill with the numbers in a text file, separated by white space, in the order of the array."""
+    """Fill with the numbers in a text file, separated by white space, in the array's order."""
     if not param.file:
         raise FillerError("the file filler needs file, the name of a text file with the numbers")
     try:

@@ -1,4 +1,4 @@
-"""Net: layers connected by blobs, forward and backward. Source: Caffe's net.cpp, and pycaffe's pycaffe.py for the surface.
+"""Net: layers connected by blobs, forward and backward. Source: Caffe's net.cpp, and pycaffe's pycaffe.py for the interface.
 
 prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> layers connected in order
          -> shared weights joined -> which layers and bottoms need a gradient decided

@@ -1,4 +1,4 @@
-"""Locks and threads in a forked process, which has only the forking thread: another thread may hold a lock at the fork."""
+"""Locks and threads in a forked process. It has only the forking thread, while another thread may hold a lock at the fork."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _forgetters: list[Callable[[], None]] = []
 
 
 def renewed(lock: L) -> L:
-    """Return a lock that is free in a forked child, unless the forking thread holds it: for state that is whole at any time."""
+    """Return a lock that is free in a forked child, unless the forking thread holds it, for state that is always consistent."""
     _renewed.add(lock)
     return lock
 

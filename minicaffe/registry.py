@@ -1,4 +1,4 @@
-"""Layer types by name, and what each tool knows of them. Open to your classes and to packages.
+"""Layer types by name, and what each tool knows of them. Your classes and packages can add to them.
 
     from minicaffe.registry import explains, exports, layer, torch_form
 

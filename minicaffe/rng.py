@@ -1,4 +1,4 @@
-"""The random generator of fillers, Dropout, stochastic pooling, DummyData and the samplers of detection.
+"""The random generator for fillers, Dropout, stochastic pooling, DummyData and the samplers of detection.
 
 In training on several ranks, each rank has its own generator, and all have an equal second one for the data's order.
 """

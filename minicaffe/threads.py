@@ -1,4 +1,4 @@
-"""The number of threads that minicaffe computes on: one setting, for BLAS and for our own pool.
+"""The number of threads that minicaffe computes on: one setting for BLAS and for our own pool.
 
     set_num_threads(2)                          or MINICAFFE_NUM_THREADS=2, or --threads 2
     run(partial(step, part) for part in parts(len(x)))

@@ -243,7 +243,7 @@ def bias(g: Graph, layer: Bias, bottom: list[Value], top: list[Dims]) -> list[st
 
 
 def _along(g: Graph, layer: Scale | Bias, bottom: list[Value], axis: int) -> Operand:
-    """Return the second bottom or the first learnable blob, with trailing axes of length 1 to broadcast along x from `axis` on."""
+    """Return the second bottom or the first learnable blob, with trailing axes of length 1 to broadcast along x from `axis`."""
     x = bottom[0]
     if len(bottom) == 1:
         return _aligned_weight(g, layer, 0, x, axis, len(layer.blobs[0].shape))
