@@ -91,8 +91,8 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 def _spec_of(name: str) -> ModuleSpec | None:
     """Return the spec of a module without importing its packages; importlib.util.find_spec would import them.
 
-    A finder runs under a lock of all threads: what it imports may wait for a module that another thread is importing, which
-    waits for that lock.
+    A finder runs under a lock that all threads share. An import there may wait for a module that another thread is importing,
+    while that thread waits for the lock.
     """
     spec, path, at = None, None, ""
     for part in (_public(name) or name).split("."):

@@ -73,11 +73,10 @@ class SyncedMemory:
     The caller says how many elements it uses and what for: "read" leaves the other side's copy valid, "update" (read and
     write) and "write" (every element is overwritten, so nothing is copied) do not.
 
-    The device holds the first `_held` elements, and the state is theirs; the rest are on the host only.
-    freed_message: why the memory was given back, or may not be used now; access then raises Error. borrowed: whether somebody
-    lends it for some time. uploads: how often it was copied to the device. writes: how often it was accessed to be written to.
-    watched: whether that is a change (current_version). address: where it lies on the host, for those who have asked for it;
-    else 0.
+    The device holds the first `_held` elements, and the state is theirs; the rest are on the host only. freed_message: why the
+    memory was given back, or may not be used now; access then raises Error. borrowed: whether it is lent for some time.
+    uploads: the number of copies to the device. writes: the number of accesses to write. watched: whether such an access is a
+    change (current_version). address: the address on the host, once host_address was called; else 0.
     """
 
     __slots__ = (
@@ -154,7 +153,7 @@ class SyncedMemory:
         return getrefcount(base) if isinstance(base, np.ndarray) and base.base is None else 0
 
     def has_views(self) -> bool:
-        """Return whether somebody may hold a view of the numbers on the host, and so write to them at any time."""
+        """Return whether there may be a view of the numbers on the host, through which they can change at any time."""
         return self.references() != UNHELD
 
     def device(self, count: int, access: Access) -> int:
@@ -564,7 +563,7 @@ class Unchanged:
         return made
 
     def holds(self) -> bool:
-        """Return True if the blobs surely have the same data."""
+        """Return True if the blobs certainly have the same data."""
         if not self._known:
             return False
         for blob, memory, writes, shape in self._seen:

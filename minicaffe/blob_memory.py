@@ -21,7 +21,7 @@ GONE = (
 class Lifetimes:
     """The blobs that each node of a net makes, by name, and the names of those that it is the last to read.
 
-    Without kept blobs: those in keep, and the tops of layers without bottoms.
+    Kept blobs are left out: those in keep, and the tops of layers without bottoms.
     """
 
     made: list[dict[str, Blob]]

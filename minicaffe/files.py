@@ -191,8 +191,8 @@ def opened(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
 class KeptOpen:
     """A file for `with KeptOpen(file) as file:` in a generator, which may be dropped in the middle of the block.
 
-    The generator then closes the file, unless the garbage collector found both in one cycle: that finalises a cycle's objects
-    in any order, and a file whose turn comes first warns that nobody closed it. Weak references are told before that.
+    The generator then closes the file, unless the garbage collector found both in one cycle. It finalises a cycle's objects in
+    any order, and a file that comes first warns that it was not closed. Callbacks of weak references run before that.
     """
 
     def __init__(self, file: BinaryIO) -> None:

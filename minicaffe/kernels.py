@@ -138,7 +138,7 @@ def provides(
     loops : sequence of Loop
         The compiled loops that it runs, to compile them before the first forward needs them.
     backward : sequence of Loop
-        Those that what it returns runs in a backward alone.
+        Those that run in a backward alone.
     """
 
     def register(run: Callable[P, R]) -> Callable[P, R]:
@@ -181,10 +181,10 @@ def step_of_layer(kind: type[Layer], loops: Callable[[Any], Loops] = lambda laye
     Parameters
     ----------
     kind : type[Layer]
-        The decorated function takes a layer of this class that has its shapes, its bottoms and tops, and of a class that fuses
-        the layers behind it their Epilogue. It returns None where NumPy computes.
+        The decorated function takes a layer of this class that has its shapes, its bottoms and tops, and for a class that fuses
+        the layers after it also their Epilogue. It returns None where NumPy computes.
     loops : callable, optional
-        Return the compiled loops that the layer's passes run, to compile them before the first forward needs them.
+        Gives the compiled loops that a layer's passes run, to compile them before the first forward needs them.
     """
 
     def register(step: Maker) -> Maker:

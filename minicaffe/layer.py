@@ -222,7 +222,7 @@ class Layer:
         return Costs(0 if self.weight_names == () else None, 0, 0, int(data_bytes(bottom[:1]) * copies))
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
-        """Return the places of bottom b that a place of top t reads, for each axis after the channels; None if unknown."""
+        """Return the places of bottom b that a place of top t reads, for each axis after the channels; None for any place."""
         return same_places(bottom[b].shape, top[t].shape) if self.elementwise or self.same_positions else None
 
     # The switch between CPU and GPU. A user's Python layer overrides these two.
@@ -405,13 +405,13 @@ def attributes(layer: Layer) -> dict[str, object]:
 
 
 def are_attributes(layer: Layer, before: Mapping[str, object]) -> bool:
-    """Return True if a layer's attributes surely have the values that they had before."""
+    """Return True if a layer's attributes certainly have the values that they had before."""
     now = attributes(layer)
     return now.keys() == before.keys() and all(_are_same(value, now[name]) for name, value in before.items())
 
 
 def _are_same(one: object, other: object) -> bool:
-    """Return True if two values of an attribute surely are equal."""
+    """Return True if two values of an attribute are certainly equal."""
     if one is other:
         return True
     try:

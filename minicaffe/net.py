@@ -93,8 +93,8 @@ class Net(PycaffeNet, Hooked):
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
     strict: by default the net is refused if one of its layers has a field that minicaffe lacks and that may change the numbers;
     with False it is computed without, with a PrototxtWarning for each, and `skipped` has them (formats/source.SkippedField).
-    fork: whose layers those are that forks disagree on, where neither fields nor weights tell ("pspnet", "hszhao/PSPNet");
-    without it, layers that only one family of forks has may tell.
+    fork: the fork for layers that differ between forks, if neither fields nor weights decide ("pspnet", "hszhao/PSPNet");
+    without it, layers that only one family of forks has may decide.
     lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     nodes: each layer with its blobs, in order. weights_files: the files that its weights were loaded from, in order.
@@ -560,7 +560,7 @@ class Net(PycaffeNet, Hooked):
     def forks(self) -> dict[str, Choice]:
         """By layer name: the fork's kind of a layer whose type differs between forks, and what decided it.
 
-        A layer that is left out is of a type that they agree on, or will be told by its weights.
+        Layers of other types are missing, and so are those that the weights will decide.
         """
         return {layer.name: choice for layer in self.layers if (choice := choice_of(layer))}
 

@@ -7,7 +7,7 @@ One by one, each layer would read the whole blob from memory and write it back, 
 a backward that may never run. The blobs' contents are the same within rounding. The backward of all but a chain's first layer
 is one pass over the diff, if none of them learns: frozen BatchNorm and Scale layers, as detectors are trained with.
 
-On the GPU a chain is the convolution and one launch behind it, for the bias too; ReLU is part of Eltwise's launch. The results
+On the GPU a chain is the convolution and one launch after it, for the bias too; ReLU is part of Eltwise's launch. The results
 have the same bits as layer by layer, and backward runs layer by layer.
 
 A net asks its plan for the steps of every pass. Layers run one by one under hooks (the tracer, the timer, debug_info), where
@@ -15,10 +15,10 @@ start or end cut a chain, if a class is not built in, where BatchNorm takes the 
 need a value from inside the chain; on the GPU also those in another order than BatchNorm, Scale, Bias, ReLU, and layers that
 run on the CPU.
 
-In TEST on the CPU a chain's step is kept: the next forward runs it again, unless a shape, a weight or a setting has changed,
-or somebody holds a view of the weights. To reshape four layers and to read their weights takes as long as a small convolution.
-With compiled loops kept steps are jobs, and those that follow one another are run as one list of jobs, in machine code from the
-first to the last: Python between two layers, whose code has left the cache meanwhile, takes 40 to 140 us.
+In TEST on the CPU a chain's step is kept. The next forward runs it again, unless a shape, a weight or a setting has changed, or
+there is a view of the weights. To reshape four layers and to read their weights takes as long as a small convolution. With
+compiled loops, kept steps are jobs, and consecutive ones run as one list of jobs in machine code. Python between two layers,
+whose code has left the cache meanwhile, would take 40 to 140 us.
 
 A Program runs several layers at once. There are two: lists of jobs on the CPU (compiled/program.py), CUDA graphs on the GPU
 (cuda/replay.py).
@@ -58,10 +58,10 @@ Step = Callable[[], None]
 class FusedGroup:
     """Consecutive layers, each but the first in place on the first one's top; or a single layer whose step can be kept.
 
-    index: the first one's. alone: there is one, which is run here only if its step is made of jobs; rejected_shapes: its
-    bottoms' shapes, where it turned out not to be.
+    index: the first layer's. alone: there is a single layer, which runs here only if its step is made of jobs. rejected_shapes:
+    its bottoms' shapes, for which the step was not.
 
-    together: whether they last ran as one step. step: what is kept of that, valid while made is current.
+    together: whether they last ran as one step. step: the kept step, valid while made is current.
     """
 
     index: int
@@ -174,7 +174,7 @@ class Fingerprint:
     They are each layer with the number of its changes and its blobs, the numbers and shapes of blobs, and the parameters of
     layers that read them in a forward, which change without notice.
 
-    looked: the latest change when all but the parameters were the same.
+    looked: current_version when all but the parameters were last found unchanged.
     """
 
     layers: Sequence[tuple[Layer, int, list[Blob]]]
@@ -232,9 +232,9 @@ class Program(Protocol):
 class ExecutionPlan:
     """The chains of a net's nodes.
 
-    memory: what frees inner blobs during a forward, or None. at: the layer, or the first one of the chain, that a forward is
-    at. program: what runs several layers at once, if there is one. _environment: what decides how layers run; the chains' steps
-    and the program are dropped when it changes.
+    memory: frees inner blobs during a forward, or None. at: the layer, or the first layer of the chain, that a forward is at.
+    program: runs several layers at once, or None. _environment: the conditions of how layers run; the chains' steps and the
+    program are dropped when it changes.
     """
 
     def __init__(self, nodes: Sequence[Node], memory: BlobMemory | None = None) -> None:
@@ -271,7 +271,7 @@ class ExecutionPlan:
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """Yield the layers from first to last that the caller has to run, in order, after begin.
 
-        Chains are run here, unless one_by_one.
+        Chains run here, unless one_by_one.
         """
         i = first
         while i <= last:
@@ -308,7 +308,7 @@ class ExecutionPlan:
     def backward_steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """Yield the layers from `first` down to `last` whose backward the caller has to run, in order.
 
-        That of chains is run here, except for their first layer, unless one_by_one.
+        The backward of chains runs here, except for their first layer, unless one_by_one.
         """
         for one in self.chains.values():
             one.before_backward()

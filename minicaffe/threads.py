@@ -98,8 +98,8 @@ def check_variable() -> None:
 def cut(length: int, count: int) -> list[slice]:
     """Return range(length) in `count` about equal slices, at most one for each number.
 
-    The longer ones lie among the others, the first in front: threads end at about the same time, whether they take slices one
-    by one or each has its own, side by side.
+    The longer slices are spread among the others, the first in front. So threads end at about the same time, whether they take
+    slices one by one or each has its own, side by side.
     """
     count = max(1, min(count, length))
     ends = [-(-length * i // count) for i in range(count + 1)]
@@ -109,7 +109,8 @@ def cut(length: int, count: int) -> list[slice]:
 def parts(length: int, least: int = 1, each: int = 1, threads: int | None = None) -> list[slice]:
     """Return range(length) cut into about equal slices, `each` per thread, of at least `least` where length allows.
 
-    threads: how many; None: as many as layers compute on now. What is kept by their number has to pass it.
+    threads: their number; None: the number that layers compute on now. A caller that keeps something by this number must pass
+    it.
     """
     threads = threads or get_num_threads()
     count = min(threads * each, length // max(1, least))
@@ -217,7 +218,8 @@ def short_buffers() -> Iterator[None]:
 class _Help(NamedTuple):
     """The work of the pool's threads for a caller of run.
 
-    came, left: the numbers of those that have begun and ended; errors: theirs; bell: what each rings when it has left.
+    came, left: the indices of the threads that have begun and ended; errors: their exceptions; bell: a queue that each puts an
+    item in when it has ended.
     """
 
     work: Task

@@ -3,10 +3,9 @@
     PATH START LABEL       a line of a list of clips; PATH LABEL where the start is drawn from a video file
     FOLDER LENGTH LABEL    a line of a list of segments; the frames are numbered from 1 to LENGTH
 
-FFmpeg's readers of play lists open other files and addresses. A file is therefore read as what its name says (FORMATS), never
-as what it looks like.
-Source: C3D's video_data_layer.cpp, image_io.cpp and data_transformer.cpp (Tran et al., 2015); the same files and io.cpp of
-temporal segment networks (Wang et al., 2016).
+FFmpeg's readers of play lists open other files and addresses. A file is therefore read as the format that its name says
+(FORMATS), never as the one that its content suggests. Source: C3D's video_data_layer.cpp, image_io.cpp and data_transformer.cpp
+(Tran et al., 2015); the same files and io.cpp of temporal segment networks (Wang et al., 2016).
 """
 
 from __future__ import annotations
@@ -289,10 +288,10 @@ def read_segments(folder: str, pattern: str, starts: list[int], frames: int, in_
 class SegmentTransformer:
     """The transformation of videos (C, H, W): y = (x - mean) * scale, all channels cropped and mirrored alike.
 
-    In TRAIN the crop is drawn, with multi_scale of several sizes, scale_ratios of the short side, then resized to crop_size;
-    with fix_crop one of 5 places, with more_fix_crop of 13. In TEST it is central. is_flow: mirroring makes x 255 - x.
-    mean_value: one, or some that repeat over the channels; mean_file: of the whole video. Raises DataError for other fields of
-    transform_param and values that do not fit.
+    In TRAIN the crop is drawn. With multi_scale it has one of several sizes, scale_ratios of the short side, and is then
+    resized to crop_size. With fix_crop it is at one of 5 places, with more_fix_crop of 13. In TEST it is central. is_flow:
+    mirroring makes x 255 - x. mean_value: one, or some that repeat over the channels; mean_file: of the whole video. Raises
+    DataError for other fields of transform_param and values that do not fit.
     """
 
     def __init__(

@@ -189,7 +189,7 @@ class Cut:
     """A rule of cropping and mirroring images.
 
     crop: height and width, or (0, 0). random: at random places, not in the centre. padding: the label around images that are
-    smaller than the crop; None refuses them. every: only every so many-th row and column has labels; not beside a crop.
+    smaller than the crop; None refuses them. every: labels are only at each every-th row and column; not with a crop.
     """
 
     crop: tuple[int, int]

@@ -62,7 +62,7 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
 
     color: True: three channels; False: one, grey; None: as stored.
 
-    It is rotated by its EXIF orientation, except for color None, if upright. name: of bytes, for errors. Raises DataError.
+    With upright it is rotated by its EXIF orientation, except for color None. name: of bytes, for errors. Raises DataError.
     """
     from PIL import ImageOps
 
@@ -76,8 +76,8 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
 def read_labels(file: str | PathLike[str] | bytes, name: str = "") -> Pixels:
     """Return a label image, or the bytes of one, as (H, W, 1): each pixel's class.
 
-    Of a palette its indices (PASCAL VOC's PNGs), else the grey values. Raises DataError, also for colours and for more than 8
-    bits.
+    An image with a palette gives its indices (PASCAL VOC's PNGs), another one its grey values. Raises DataError, also for
+    colours and for more than 8 bits.
     """
     from PIL import ImageOps
 

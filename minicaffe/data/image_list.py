@@ -53,8 +53,8 @@ class Paired(NamedTuple):
 def read_pairs(path: str | PathLike[str], labels: str = "LABELS") -> list[Paired]:
     """Return the lines `NAME LABELS` of a list of images with a label image each; blank lines are skipped.
 
-    labels: what the second word is called in errors; "" for lines with a name only, of which other words are ignored.
-    Raises DataError, with the line, for another number of words: names cannot contain spaces here.
+    labels: the second word's name in errors; "" for lines with only a name, where other words are ignored. Raises DataError,
+    with the line, for another number of words: names cannot contain spaces here.
     """
     pairs = []
     for number, line in enumerate(text_lines(path), 1):

@@ -116,7 +116,7 @@ def scaled_image(
 ) -> tuple[NDArray[np.float32], Scale]:
     """Return image (H, W, 3) minus the means, resized, and its scale.
 
-    multiple: of which each side is one, at least once. Raises DataError for another shape or an empty image.
+    multiple: each side becomes a multiple of it, at least once. Raises DataError for another shape or an empty image.
     """
     _check_image(image)
     height, width = image.shape[:2]

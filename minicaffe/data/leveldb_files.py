@@ -155,7 +155,7 @@ class LogError(Exception):
         super().__init__(place, what)
 
     def lost(self, file: LevelFile) -> str:
-        """Return a message on what is wrong, where, and how much of the file is lost."""
+        """Return a message on the fault, its place, and how much of the file is lost."""
         return f"{self.what} (at byte {self.place:,}): its last {file.length - self.place:,} bytes are lost"
 
 

@@ -85,7 +85,7 @@ class Inside:
     def granted(self, name: str, place: str | None = None) -> str:
         """Return the file's path.
 
-        place: where the name stands, unless the file was found in a folder. Each folder is checked once. Raises DataError.
+        place: where the name is written, unless the file was found in a folder. Each folder is checked once. Raises DataError.
         """
         path = self.folder / name
         if path.parent not in self.seen or "\0" in name or os.path.islink(path):

@@ -150,10 +150,10 @@ def load_roidb(
 
     path: a JSON file (ours, or COCO instances), a CSV file, or a folder of PASCAL VOC's or YOLO's form.
 
-    split: VOC's list of images, ImageSets/Main/<split>.txt, or what YOLO's data.yaml names so, or the folder below its images;
-    of several, the first that is there. images: the folder of a COCO or CSV file's images, by default the file's. classes: the
-    names, in the order of the numbers returned; a file of its own names has the same, in any order; VOC's by default, in a VOC
-    folder. Raises DataError.
+    split: VOC's list of images, ImageSets/Main/<split>.txt, or the split's name in YOLO's data.yaml, or the folder below its
+    images; of several, the first that exists. images: the folder of a COCO or CSV file's images, by default the file's.
+    classes: the names, in the order of the returned numbers. A file with names of its own must have the same ones, in any
+    order. A VOC folder has VOC's by default. Raises DataError.
     """
     path = Path(path)
     names = with_background(classes) if classes else None

@@ -38,7 +38,7 @@ class Resumable(Protocol):
     def training_state(self) -> State:
         """Return the state that resumed training needs, as JSON in new objects: the state after the last batch.
 
-        The solver asks before each iteration.
+        The solver calls it before each iteration.
         """
 
     def restore_training_state(self, state: State) -> None:

@@ -128,13 +128,12 @@ def score_boxes(
 def run_net(
     net: Net, image: NDArray[np.uint8], settings: DetectionSettings, proposals: ArrayLike | None, also: Sequence[str] = ()
 ) -> tuple[Floats, Ints | None]:
-    """Run a detector on one image.
+    """Run a detector on one image. Return the image's scale, and the roi of each proposal (R,) if rois are shared, else None.
 
-    Return the scale of the image, (1,), or of x, y, x and y, (4,); and the roi of each proposal (R,) where one stands for
-    several.
+    The scale is (1,), or that of x, y, x and y (4,). also: further blobs to keep.
 
-    also: further blobs to keep. Raises Error for proposals that are missing or that the net does not take, and where there are
-    none because the scores that they are made of are NaN or infinite.
+    Raises Error for proposals that are missing or that the net refuses, and if there are none because their scores are NaN or
+    infinite.
     """
     Rcnn().check_proposals(net, proposals is not None)
     data, im_info = prepare_image(image, settings)

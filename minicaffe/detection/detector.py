@@ -36,12 +36,10 @@ Path = str | PathLike[str]
 class Detector:
     """A net of phase TEST that finds objects. A call on an image returns Detections.
 
-    The net's settings (net.settings) say how an image is scaled, what is subtracted, and the NMS; for an SSD, RefineDet, YOLO,
-    MS-CNN or SqueezeDet (is_ssd) means (blue, green, red; default 104, 117, 123) are subtracted, and scale_factor multiplies
-    the rest (default 1).
-    classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, text for a CTPN's, face
-    for an SSH's, else None).
-    threshold: the least score, from 0 to 1. max_detections: the most for an image.
+    The net's settings (net.settings) define an image's scale, its means and the NMS. For an SSD, RefineDet, YOLO, MS-CNN or
+    SqueezeDet (is_ssd) means (blue, green, red; default 104, 117, 123) are subtracted, and scale_factor multiplies the rest
+    (default 1). classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, text for a
+    CTPN's, face for an SSH's, else None). threshold: the least score, from 0 to 1. max_detections: the most for an image.
     Raises Error for a net that is no detector.
     """
 

@@ -38,7 +38,8 @@ Floats = NDArray[np.float64]
 class ImageBoxes:
     """The boxes of one class on one image (n, 4) as x1, y1, x2, y2 inclusive; scores (n,) if they are detections.
 
-    ignored (n,): which boxes of the truth count neither way, VOC's difficult ones, nor detections that overlap one most.
+    ignored (n,): which ground-truth boxes are not counted, such as VOC's difficult ones. Detections that overlap such a box
+    most are not counted either.
     """
 
     boxes: NDArray[Any]

@@ -38,7 +38,7 @@ def fill_template(text: str, height: int, width: int) -> str:
 def listed_image(param: caffe_pb2.LayerParameter, place: str, height: int, width: int) -> tuple[int, ...]:
     """Return the shape of images of this size that an ImageData reads from a list, as in PWC-Net.
 
-    Raises Error where the data would be changed on the way, and for another data layer.
+    Raises Error for an ImageData that would change the images, and for another data layer.
     """
     data = param.image_data_param
     if class_of(param) is not ImageData or param.HasField("transform_param") or data.new_height or not data.is_color:
@@ -78,7 +78,7 @@ def flow_in_image(flow: Array, size: tuple[int, int], height: int, width: int) -
 def end_point_error(flow: Array, truth: Array) -> float:
     """Return the mean distance between the ends of two flows (2, H, W), over the pixels whose truth is known.
 
-    Raises Error for two sizes, and for a truth that is nowhere known.
+    Raises Error if the sizes differ, or if the truth is known nowhere.
     """
     if flow.shape != truth.shape:
         (high, wide), (height, width) = flow.shape[1:], truth.shape[1:]

@@ -137,7 +137,7 @@ def _put_image(net: Net, name: str, file: str, settings: DetectionSettings, orde
 
 
 def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: DetectionSettings, order: Order = PLAIN) -> set[str]:
-    """Put an image (H, W, 3), blue, green, red, into an input (N, 3, H, W) or (N, 1, H, W), and fill im_info if there is one.
+    """Put an image (H, W, 3), blue, green, red, into an input (N, 3, H, W) or (N, 1, H, W), and fill im_info if present.
 
     Return the names of the filled inputs.
     """

@@ -246,7 +246,7 @@ def best_pairs(scores: Array) -> list[tuple[int, int]]:
 
 
 def _add_limbs(people: list[Person], a: int, b: int, peaks: Sequence[Array], scores: Array, feet: frozenset[int]) -> None:
-    """Give the people who have the first part the second one. A limb whose first part nobody has begins a new person."""
+    """Give the people who have the first part the second one. Other limbs begin new people."""
     for i, j in best_pairs(scores):
         person = next((one for one in people if one.peaks.get(a) == i), None)
         if person is None:

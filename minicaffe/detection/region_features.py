@@ -69,7 +69,7 @@ def region_features(
 ) -> Regions:
     """Return the regions of image (H, W, 3), blue, green, red, with the net's settings. proposals: as detect's.
 
-    Raises Error for a net that lacks a detector's inputs or blobs, and for a blob that has not one item a roi.
+    Raises Error for a net that lacks a detector's inputs or blobs, and for a blob without one item for each roi.
     """
     choice = choice or Choice()
     check_features(net, choice)

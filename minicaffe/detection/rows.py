@@ -40,11 +40,11 @@ POINTS = Measure(unit=0)
 class RowsEnd:
     """The end of a net that is read as rows of detections.
 
-    name: the layer or blob that has the classes. blobs: what is read. sources: what the layer that makes the rows reads, as a
-    layer drops scores that are NaN. classes: their number, the background included.
-    decode: from the arrays of blobs to rows (n, 7): image, class (0 is the background, -1 an empty row), score, corners as
-    parts of the image's width and height. kind: what such a net is called, with its article. maker: what fixes the input's
-    size and the suppression. settings: the keys that have an effect.
+    name: the layer or blob that has the classes. blobs: those that are read. sources: the bottoms of the layer that makes the
+    rows, which drops scores that are NaN. classes: their number, the background included. decode: from the arrays of blobs to
+    rows (n, 7): image, class (0 is the background, -1 an empty row), score, corners as parts of the image's width and height.
+    kind: the kind of net, with its article. maker: what fixes the input's size and the suppression. settings: the keys that
+    have an effect.
     """
 
     name: str

@@ -291,7 +291,7 @@ def _of_schemas() -> Iterator[ForkField]:
 
 
 def _plain(value: str) -> float | str:
-    """Return a value in a form in which 1, 1.0 and true are equal, and so are a string and a name, and { } and {}."""
+    """Return a value in a form in which 1, 1.0 and true are equal. A string equals a name, and { } equals {}."""
     if len(value) > _LONGEST_VALUE:
         return value
     word = value.replace(" ", "").strip("\"'")

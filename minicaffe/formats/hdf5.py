@@ -261,7 +261,7 @@ def _read(dataset: Any, path: Path) -> BlobWeights | None:
 
 
 def child_of(group: Any, name: str) -> Any:
-    """Return a member of this file by name or path, or None. Links to other files are not followed. Raises LimitError."""
+    """Return a member of this file by name or path, or None. Soft and external links are not followed. Raises LimitError."""
     h5py, seen = require_h5py(), _seen.get()
     for part in name.split("/"):
         if part in ("", "."):
@@ -280,7 +280,7 @@ def child_of(group: Any, name: str) -> Any:
 def entered(group: Any, above: Sequence[Any]) -> Sequence[Any]:
     """Return the groups around the members of a group. above: the groups around the group itself.
 
-    Raises WeightsError for one within itself.
+    Raises WeightsError for a group within itself.
     """
     if group in above:
         raise WeightsError(f"{group.file.filename}: the link {group.name} leads back to a group that it lies in")
@@ -290,7 +290,7 @@ def entered(group: Any, above: Sequence[Any]) -> Sequence[Any]:
 
 
 def has(group: Any, name: str) -> bool:
-    """Return whether a group has a member of this name, also if it is a link elsewhere, which is not followed."""
+    """Return whether a group has a member of this name. It may be a soft or external link, which is not followed."""
     return group.get(name, getlink=True) is not None
 
 

@@ -94,7 +94,7 @@ def say_harmless(fields: Iterable[SkippedField], stacklevel: int = 4) -> None:
 
 
 def sentence(field: SkippedField) -> str:
-    """Return what is wrong with the field, without its place."""
+    """Return a sentence on the field, without its place."""
     descriptor = caffe_pb2.DESCRIPTOR.message_types_by_name.get(field.message)
     return hints.unknown_field(field.message, field.name, descriptor.fields_by_name if descriptor else ())
 

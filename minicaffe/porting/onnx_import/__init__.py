@@ -48,7 +48,7 @@ class Imported:
     def net(self, settings: DetectionSettings | None = None, fork: str = "") -> Net:
         """Return the net with its weights, in TEST.
 
-        settings: those of a detection net. fork: whose layers those are that forks disagree on. Raises LayerError for an output
+        settings: those of a detection net. fork: the fork for layers that differ between forks. Raises LayerError for an output
         of another shape than the model's.
         """
         net = Net(self.param, TEST, settings=settings or DetectionSettings(), fork=fork)

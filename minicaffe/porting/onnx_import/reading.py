@@ -71,7 +71,7 @@ def _check_size(model: ModelProto, name: str) -> None:
 def _load_external(model: ModelProto, name: str) -> None:
     """Read the weights in other files.
 
-    They may not be more than those files: a file is read once, not a hundred times.
+    Raises Error if they are larger than those files: a file is read once, not a hundred times.
     """
     from onnx import TensorProto, external_data_helper, helper
 
@@ -129,7 +129,8 @@ _Key = tuple[str, str, str]
 class _Copy:
     """A block of nodes as the inliner copies it. depth: the number of calls and sub-graphs around it.
 
-    attributes, names: the bytes of what the call puts in place of the function's attributes, and of its inputs and outputs.
+    attributes, names: the numbers of bytes that the call puts in place of the function's attributes, and of its inputs and
+    outputs.
     """
 
     block: GraphProto | FunctionProto
