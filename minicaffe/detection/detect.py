@@ -234,7 +234,7 @@ def draw(image: NDArray[np.uint8], detections: Detections, class_names: Sequence
 
 
 def _class_boxes(net: Net, boxes: Floats, classes: int, regress: bool) -> Floats:
-    """Return the rois' boxes moved by bbox_pred for each class (R, C, 4)."""
+    """Return the rois' boxes (R, 4) moved by bbox_pred, for each class (R, C, 4)."""
     if "bbox_pred" not in net.blobs or not regress:
         return np.repeat(boxes[:, None], classes, axis=1)
     deltas = rows(net.blobs["bbox_pred"])

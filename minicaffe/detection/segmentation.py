@@ -56,7 +56,7 @@ def _one_channel_of(net: Net, blob: str, kind: type[Layer]) -> bool:
 def probability_of_pixels(probabilities: Array, height: int, width: int) -> Array:
     """Return the probability of each pixel of a photo (height, width): probabilities (h, w) resized, bilinear.
 
-    Raises Error for NaN.
+    Raises Error for NaN and infinite probabilities.
     """
     check_scores(probabilities)
     resized: Array = resize_bilinear(probabilities[..., None].astype(np.float32), height, width)[..., 0]
