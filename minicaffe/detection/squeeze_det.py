@@ -66,8 +66,9 @@ class SqueezeDet(RowsFamily):
 
 
 def anchor_rows(arrays: Sequence[Array], anchors: Array, side: int) -> Array:
-    """Return the rows of the best boxes, of class probabilities (1, K, C), confidences (1, H, W, A) and deltas (1, H, W, 4 A)
-    of anchors (K, 4) in an input of side x side pixels.
+    """Return the rows of the best boxes of anchors (K, 4) in an input of side x side pixels.
+
+    The arrays are class probabilities (1, K, C), confidences (1, H, W, A) and deltas (1, H, W, 4 A).
     """
     classes, confidences, deltas = arrays[0][0], arrays[1].reshape(-1, 1), arrays[2].reshape(-1, 4)
     scores = classes * confidences

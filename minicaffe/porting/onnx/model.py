@@ -55,7 +55,7 @@ TYPES = {IMAGE: np.uint8, **OUTPUTS}
 def onnx_model(
     net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None, whole: Whole | None = None
 ) -> tuple[ModelProto, dict[str, Array]]:
-    """Return the ModelProto of net, or of what the layer `until` needs, without weights, and the weights by name.
+    """Return the ModelProto of net, or of what the layer `until` needs, without weights; and the weights by name.
 
     whole: with the photo as its input, or boxes as its outputs.
 
@@ -98,7 +98,7 @@ def _check(net: Net, opset: int) -> None:
 
 
 def _wanted(net: Net, until: str | None) -> tuple[list[Node], list[str]]:
-    """Return the layers to export, in order, and the blobs that are the outputs."""
+    """Return the layers to export, in order, and the output blobs."""
     nodes, outputs = list(net.nodes), list(net.outputs)
     if until is not None:
         end = net.index_of(until)
@@ -135,7 +135,7 @@ def _why(layer: Layer) -> str:
 
 
 def _instead(net: Net, bottoms: Sequence[str]) -> str:
-    """Return the sub-net that can be exported: up to the layer that makes this one's bottom."""
+    """Return advice on the sub-net that can be exported, up to the layer that makes this one's bottom."""
     makers = [layer.name for layer in net.layers if bottoms and bottoms[0] in layer.param.top and not isinstance(layer, Input)]
     makers = [name for name in makers if not isinstance(net.layer_dict[name], Split)] or makers
     if not makers:
@@ -166,7 +166,10 @@ def _assembled(
 
 
 def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Value]) -> dict[str, str]:
-    """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it. The new names."""
+    """Give tensors the names of the net's blobs, and return the new names.
+
+    Of a blob changed in place, the last tensor gets it.
+    """
     made = {name for node in graph.nodes for name in node.output}
     renamed: dict[str, str] = {}
     for blob in (*outputs, *values):  # outputs first: their names are the model's interface
@@ -203,7 +206,7 @@ LAYERS, INPUTS = "minicaffe.layers", "minicaffe.inputs"
 
 
 def describe(model: ModelProto, graph: Graph, net: Net, renamed: Mapping[str, str]) -> None:
-    """Add the description to a model's metadata. renamed: new names of the graph's tensors."""
+    """Add the descriptions of layers to a model's metadata. renamed: new names of the graph's tensors."""
     from onnx import helper
 
     entries, stored = [], graph.weights_by_address()
@@ -241,8 +244,9 @@ SMALL = 1024
 
 
 def write_model(model: ModelProto, weights: Mapping[str, Array], path: str | os.PathLike[str]) -> str | None:
-    """Write a model and its weights, checked with onnx's checker and shape inference. The name of the file of weights, if
-    any.
+    """Write a model and its weights, checked with onnx's checker and shape inference.
+
+    Return the name of a file of weights, if any.
     """
     import onnx
 
@@ -268,7 +272,7 @@ def _put_inside(model: ModelProto, weights: Mapping[str, Array]) -> None:
 
 
 def _write_beside(model: ModelProto, weights: Mapping[str, Array], path: Path) -> str:
-    """Write all but the small weights to a separate file without a copy: one alone may exceed a message."""
+    """Write all but the small weights to a separate file, without a copy. A single weight may be too large for a message."""
     from onnx import TensorProto, helper
 
     data = path.with_name(path.name + ".data")
