@@ -176,7 +176,8 @@ class ExtractFeaturesOptions(StateOptions, Tf32Options, ThreadOptions):
 def extract_features_command(options: ExtractFeaturesOptions) -> None:
     """Run NBATCHES batches through the net in phase TEST and store the contents of blobs, one Datum of floats per item.
 
-    Each blob has a database of its own. Keys are 0000000000, 0000000001, ...
+    Each blob has a database of its own. Keys are 0000000000, 0000000001, ... The net reads its images by data layers; for the
+    regions of a detector and images by name use features.
 
     Example:  minicaffe extract-features net.caffemodel test.prototxt fc7,prob fc7_lmdb,prob_lmdb 10
     """

@@ -59,7 +59,8 @@ def features_command(options: Options) -> None:
     cls_prob, and attr_prob if any.
 
     A source is an image, a folder, a list (.txt, .lst: one path per line), a Parquet file, or a URI of one of them. --cfg is
-    the yml of the net, whose TEST.NMS holds here too. Run again to resume.
+    the yml of the net, whose TEST.NMS holds here too. Run again to resume. For other blobs, such as fc7 of a classifier, use
+    extract-features.
 
     Example:  minicaffe features test.prototxt net.caffemodel photos/ --cfg resnet.yml --min 36 --max 36 --out features
     """
