@@ -45,7 +45,7 @@ class LabelledListSource(ListSource[Paired]):
         return self.labelled_batch()[:2]
 
     def labelled_batch(self) -> tuple[Array, Array, Array]:
-        """Return the next data and labels, and the heights and widths (N, 2) of the images."""
+        """Return the next data and labels, and the images' heights and widths (N, 2)."""
         size, dtype = self.param.batch_size, self.transformer.dtype
         sizes = np.empty((size, 2), int)
         for i in range(size):
@@ -60,7 +60,7 @@ class LabelledListSource(ListSource[Paired]):
         return data, labels, sizes
 
     def labels_of(self, listed: Paired, image: Array) -> Array:
-        """Return the labels (H, W, 1) of an image as the layer reads it (H, W, C)."""
+        """Return the labels (H, W, 1) of an image (H, W, C) as the layer reads it."""
         param = self.param
         labels = self.named(listed, self._read_labels, param.root_folder + listed.label)
         return interpolated(labels, param.new_height, param.new_width, NEAREST) if param.new_height else labels
@@ -153,7 +153,7 @@ class ImageSegData(PrefetchingLayer):
 
 
 class SegmentationSource(LabelledListSource):
-    """Batches with the images' sizes; the labels of a line as its label_type says."""
+    """Batches with the images' sizes. A line's labels depend on label_type."""
 
     param: caffe_pb2.ImageDataParameter
 

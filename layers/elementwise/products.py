@@ -19,7 +19,10 @@ from minicaffe.threads import Index, each_block
 
 
 class BroadcastProduct(Layer):
-    """bottom: x, s. top: y = x * s (x's shape), s in the shape that factor_shape gives, repeated along its axes of 1."""
+    """y = x * s, where s takes the shape that factor_shape returns and is repeated along its axes of 1.
+
+    bottom: x, s. top: y (x's shape).
+    """
 
     num_bottom = 2
     num_top = 1
@@ -30,7 +33,7 @@ class BroadcastProduct(Layer):
 
     @abstractmethod
     def factor_shape(self, x: tuple[int, ...], s: tuple[int, ...]) -> tuple[int, ...]:
-        """factor, for the bottoms' shapes. Raises LayerError where they do not go together."""
+        """Return factor for the bottoms' shapes. Raises LayerError if they do not match."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.factor = self.factor_shape(bottom[0].shape, bottom[1].shape)
@@ -52,7 +55,7 @@ class BroadcastProduct(Layer):
 
 
 def _multiply(x: Array, factor: Array, y: Array) -> None:
-    """Compute y = x * factor, block by block; factor has x's axes, some of length 1."""
+    """Compute y = x * factor, block by block. factor has x's axes, some of length 1."""
     whole = np.broadcast_to(factor, x.shape)
 
     def step(index: Index) -> None:
@@ -200,5 +203,5 @@ class SpatialProduct(BroadcastProduct):
 
 
 def _planes(x: Blob) -> tuple[int, int]:
-    """Return the channels of x, and the numbers of one."""
+    """Return the number of channels of x, and the number of values of each."""
     return x.shape[1], math.prod(x.shape[2:])

@@ -1,4 +1,4 @@
-"""DeepDetect's layers for inputs that are nearly all zeros."""
+"""DeepDetect's layers for sparse inputs."""
 
 from __future__ import annotations
 

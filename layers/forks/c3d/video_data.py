@@ -1,5 +1,6 @@
-"""VideoData: clips of videos, or of folders of frames, that a text file lists (C3D); one video's frames (SSD); segments of
-videos whose frames are images (temporal segment networks).
+"""VideoData: listed clips of videos or frame folders (C3D), one video's frames (SSD), or segments of videos stored as images.
+
+The last is temporal segment networks'.
 
 Source: the video_data_layer.cpp of C3D v1.1 and of v1.0, whose VIDEO_DATA has its fields in image_data_param, of SSD, and of
 yjxiong/caffe.
@@ -49,7 +50,7 @@ from minicaffe.proto import caffe_pb2
 
 
 class FrameSource:
-    """Batches of a video's frames, transformed, with labels 0: SSD's. skip: how many frames are left out before each."""
+    """SSD's batches of a video's frames, transformed, with labels 0. skip: frames left out before each."""
 
     def __init__(self, file: str, size: int, skip: int, transformer: DataTransformer, shard: Shard, tops: int) -> None:
         self.file, self.size, self.step = file, size, skip + 1
@@ -103,7 +104,7 @@ class FrameSource:
 
 @dataclass
 class SegmentParam:
-    """The fields of video_data_param that segments take."""
+    """The fields of video_data_param for segments."""
 
     source: str
     batch_size: int
@@ -120,7 +121,7 @@ class SegmentParam:
 
 
 class SegmentSource(ListSource[Clip]):
-    """Batches of videos' segments, transformed. A clip's start is the number of its frames."""
+    """Batches of videos' segments, transformed. A clip's start is its number of frames."""
 
     param: SegmentParam
 
@@ -148,7 +149,7 @@ class SegmentSource(ListSource[Clip]):
         return tuple(arrays[: self.tops])
 
     def pixels(self, listed: Clip) -> Pixels:
-        """Return a video (C, H, W), of the segments in the middle."""
+        """Return a video (C, H, W), with each segment's middle frames."""
         return self.named(listed, self._video, listed, False)
 
     def _video(self, listed: Clip, drawn: bool) -> Pixels:
@@ -294,7 +295,7 @@ class VideoData(Forked, PrefetchingLayer):
 
 @dataclass
 class ClipParam:
-    """The fields of either block.
+    """The common fields of both parameter blocks.
 
     most_rate: the greatest that is drawn (0: none is); several: how many labels a line may have (0: one); old: C3D v1.0's.
     """
@@ -348,14 +349,14 @@ class ClipSource(ListSource[Clip]):
         return tuple(arrays[: self.tops])
 
     def check(self, listed: Clip) -> None:
-        """Nothing: decoding every clip would take too long."""
+        """Do nothing: decoding every clip would take too long."""
 
     def pixels(self, listed: Clip) -> Pixels:
-        """Return a clip as the layer reads it (3, L, H, W), from the first frame where the start is drawn."""
+        """Return a clip (3, L, H, W) as the layer reads it, from the first frame if its start is drawn."""
         return self.named(listed, self._clip, listed, False)
 
     def _clip(self, listed: Clip, drawn: bool) -> Pixels:
-        """Return a clip (3, L, H, W). drawn: its start and rate are drawn where they are to be."""
+        """Return a clip (3, L, H, W). drawn: draw its start and rate at random if they are random."""
         param, path = self.param, self.param.root_folder + listed.name
         step = int(self.generator.integers(param.most_rate)) + 1 if drawn and param.most_rate else param.sampling_rate
         start, length = listed.start, param.new_length

@@ -1,4 +1,4 @@
-"""Scores of each class, with a margin for the true one; and distances to each class's centre."""
+"""Class scores with a margin for the true class, and distances to class centres."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from minicaffe.mode import TRAIN
 
 
 class LabelScores(Layer):
-    """bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,).
+    """A layer that changes the scores of the labels.
+
+    bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,).
 
     top: y (x's shape), may be in place; optionally the number that the layer changes scores by, (1,).
 
@@ -67,7 +69,7 @@ class LabelSpecificAdd(LabelScores):
         self.stateful = self.phase == TRAIN and self.param.label_specific_add_param.HasField("bias_base")
 
     def bias(self) -> float:
-        """Return the bias of the next forward, which counts the iterations."""
+        """Return the bias of the next forward. Each call counts an iteration."""
         param = self.param.label_specific_add_param
         if not param.HasField("bias_base"):
             return param.bias
@@ -128,7 +130,7 @@ class LabelSpecificRescale(LabelScores):
         self.stateful = self.phase == TRAIN and param.HasField("positive_weight_base")
 
     def _next_weight(self) -> float:
-        """Return w of the next forward, which counts the iterations."""
+        """Return w of the next forward. Each call counts an iteration."""
         param = self.param.label_specific_rescale_param
         self.iteration += 1
         weight = float(param.positive_weight_base * np.float64(1 + param.gamma * self.iteration) ** -param.power)
@@ -163,7 +165,7 @@ class LabelSpecificRescale(LabelScores):
 
 
 class MarginInnerProduct(Layer):
-    """Scores |x| cos a, with the margin for the labels' classes.
+    """Scores |x| cos a, with a margin for the labels' classes.
 
     Scores by the angle to each class, with a margin for the own one (A-Softmax).
 
@@ -233,8 +235,9 @@ class MarginInnerProduct(Layer):
             np.put_along_axis(y, labels, own.astype(self.dtype), axis=1)
 
     def _own(self, bottom: Sequence[Blob], y: Array) -> tuple[Array, NDArray[np.intp], Array]:
-        """|x| (N, 1), the labels (N, 1), and the cosine of the angle to the own class (N, 1), from the scores y without a
-        margin.
+        """Return |x|, the labels, and the cosine of the angle to the own class, (N, 1) each.
+
+        y: the scores without a margin.
         """
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         length = np.linalg.norm(bottom[0].data.reshape(-1, self.features), axis=1, keepdims=True)
@@ -262,7 +265,7 @@ class MarginInnerProduct(Layer):
 
 
 def psi(cosine: Array, times: int) -> tuple[Array, Array]:
-    """Return psi of the angle with this cosine, and its derivative in the cosine; both of cosine's shape."""
+    """Return psi of the angle with this cosine, and psi's derivative in the cosine; both of cosine's shape."""
     k = np.floor(times * np.arccos(cosine) / np.pi).clip(0, times - 1)
     sign = np.where(k % 2 == 0, 1, -1)
     multiple = Chebyshev.basis(times)  # cos(m a) as a polynomial in cos a: its derivative is right at angles 0 and pi too

@@ -122,7 +122,7 @@ class L1Loss(DifferenceLoss):
         put_opposite(dx * self.dtype.type(scale), [*propagate_down, False][:2], bottom)
 
     def _beyond_plateau(self) -> Array:
-        """d, with 0 on the plateau."""
+        """Return d, with 0 on the plateau."""
         d = self.difference.data
         return np.where(np.abs(d) < self.param.l1_loss_param.plateau, self.dtype.type(0), d)
 
@@ -197,10 +197,10 @@ class Mean(Layer):
 
 
 class FLOWriter(Layer):
-    """Each forward writes FOLDER/PREFIX, the number of the forward from 0 (seven digits), SUFFIX and .flo; in a batch of
-    several, the number in the batch too: (003). writer_param.file: that file instead, over and over.
+    """Each flow of a batch, written to a file in Middlebury's format. Source: FlowNet 2's flowriter_layer.cpp.
 
-    Each flow of a batch, to a file in Middlebury's format. Source: FlowNet 2's flowriter_layer.cpp.
+    The name is FOLDER/PREFIX, the forward's number from 0 (seven digits), SUFFIX and .flo. In a batch of several it includes
+    the number in the batch: (003). With writer_param.file each forward overwrites that file instead.
 
     bottom: flow (N, 2, H, W), right and down in pixels. No top, no gradient. writer_param: file, folder, which is made, prefix,
     suffix; normalize and scale have no effect on a flow, as in the original.

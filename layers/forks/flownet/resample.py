@@ -1,4 +1,4 @@
-"""Maps resized: Resample, Downsample, to which NaN is unknown, and Accum."""
+"""Resample and Downsample, which resize maps, and Accum. Downsample treats NaN as unknown."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class Resample(Layer):
 
 @dataclass(frozen=True)
 class Filter:
-    """The part of each of size pixels on an axis in each of output places.
+    """The share of each of `size` pixels on an axis in each of `output` positions.
 
     step, other: pixels a place on this axis and on the other one.
     """
@@ -166,7 +166,7 @@ class Filter:
 
     @cached_property
     def matrix(self) -> Array:
-        """(output, size), computed at first use, as a blob's memory is taken."""
+        """Return (output, size), computed on first use, when a blob's memory is allocated too."""
         at = np.arange(self.output, dtype=np.float32) * self.step + self.other / np.float32(2) - np.float32(0.5)
         if self.kind == NEAREST:
             nearest = np.trunc(at + np.copysign(np.float32(0.5), at))
@@ -178,18 +178,18 @@ class Filter:
 
 
 def linear(x: Array) -> Array:
-    """1 - x up to 1."""
+    """Return max(0, 1 - x), for x >= 0."""
     return np.asarray(np.maximum(1 - x, 0))
 
 
 def cubic(x: Array) -> Array:
-    """Keys' cubic with a = -1/2, x >= 0."""
+    """Return Keys' cubic with a = -1/2, for x >= 0."""
     near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
     return np.where(x <= 1, near, np.where(x < 2, far, 0))
 
 
 class Downsample(Layer):
-    """y (N, C, h, w): the weighted mean of the known pixels around each place. It has no gradient, in the fork neither.
+    """The weighted mean y (N, C, h, w) of the known pixels around each position. As in the fork, it has no gradient.
 
     Maps made smaller with a linear filter, corners on corners; NaN counts as unknown.
 
@@ -244,7 +244,7 @@ class Downsample(Layer):
 
 
 def weights(size: int, output: int) -> Array:
-    """Return what each of size pixels adds to each of output places (output, size), before the division by their sum."""
+    """Return each pixel's weight in each output position (output, size), before division by their sum."""
     ratio = np.float32(size - 1) / np.float32(output - 1)
     at = np.arange(output, dtype=np.float32) / np.float32(output - 1) * np.float32(size - 1)
     return np.asarray(np.maximum(0, 1 - np.abs(np.arange(size, dtype=np.float32) - at[:, None]) / ratio))
