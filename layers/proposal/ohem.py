@@ -1,4 +1,4 @@
-"""Online hard example mining: R-FCN's choice of rois, and the two losses that tell each roi's loss."""
+"""Online hard example mining: R-FCN's selection of rois, and the two losses that return each roi's loss."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 
 
 class BoxAnnotatorOHEM(Layer):
-    """Labels and box weights of the box_annotator_ohem_param.roi_per_img hardest rois of each image.
+    """Labels and box weights of each image's hardest rois, box_annotator_ohem_param.roi_per_img of them.
 
     Online hard example mining; only the rois of highest loss in each image keep their labels.
 
@@ -92,7 +92,7 @@ class BoxAnnotatorOHEM(Layer):
 
 
 def hardest(images: Array, losses: Array, per_image: int) -> NDArray[np.bool_]:
-    """Return which rois (R,) are among the per_image of largest loss (R,) of their image (R,); ties go to the earlier roi."""
+    """Return which rois (R,) have the per_image largest losses (R,) of their image (R,). Ties go to the earlier roi."""
     order = np.lexsort((-losses, images))  # by image, then by loss, largest first; lexsort is stable
     _, first, counts = np.unique(images[order], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(first, counts)  # place among the rois of the same image
@@ -179,7 +179,7 @@ class SmoothL1LossOHEM(DifferenceLoss):
 
 
 class SoftmaxWithLossOHEM(SoftmaxWithLoss):
-    """As SoftmaxWithLoss, with a third top.
+    """SoftmaxWithLoss with a third top.
 
     SoftmaxWithLoss that also gives each roi's loss, for hard example mining.
 

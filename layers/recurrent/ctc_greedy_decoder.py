@@ -1,4 +1,4 @@
-"""The labels that the likeliest classes spell, and how often they are right."""
+"""The labels of the most likely classes, and their accuracy."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CTCGreedyDecoder(Forked):
             raise self.error(f"caffe_ocr's takes 1 top, got {len(top)}", "top")
 
     def _kind(self, bottom: Sequence[Blob]) -> str:
-        """CHWICK or CAFFE_OCR. Raises LayerError where nothing tells."""
+        """Return CHWICK or CAFFE_OCR. Raises LayerError if the kind is ambiguous."""
         if len(bottom) == 1:
             return self.choose(CAFFE_OCR, "it has one bottom")
         through_time, of_sequences = (bottom[0].shape[:2] == bottom[1].shape[:2], bottom[0].shape[1] == bottom[1].shape[0])
@@ -123,7 +123,7 @@ class CTCGreedyDecoder(Forked):
             accuracy[1:] = sum(a == b != [] for a, b in zip(spelt, true, strict=True)) / max(1, len(errors))
 
     def _true(self, bottom: Sequence[Blob]) -> list[list[int]]:
-        """Return the true labels of each sequence. Raises LayerError for one that is not finite."""
+        """Return each sequence's true labels. Raises LayerError for a label that is not finite."""
         for value in bottom[-1].data[~np.isfinite(bottom[-1].data)][:1]:
             raise self.error(f"{value:g} is no label", f"bottom[{len(bottom) - 1}]")
         if self.kind == CAFFE_OCR:
@@ -133,7 +133,7 @@ class CTCGreedyDecoder(Forked):
 
 
 class LabelsequenceAccuracy(Layer):
-    """The share of the sequences whose best path is exactly their labels. No gradient.
+    """The share of sequences whose best path equals their labels. No gradient.
 
     How many sequences the likeliest class of each time step spells without an error.
 

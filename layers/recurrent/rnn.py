@@ -1,4 +1,4 @@
-"""RNN, and ContinuationIndicator, which tells LSTM and RNN where a sequence begins."""
+"""RNN, and ContinuationIndicator, which marks for LSTM and RNN where a sequence begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""makefile/frcnn's proposals and their targets, whose settings are in a file."""
+"""makefile/frcnn's proposals and their targets. Their settings are in a file."""
 
 from __future__ import annotations
 
@@ -136,7 +136,10 @@ class FrcnnProposalTarget(ProposalTarget):
         put_training_rois(top, rois[chosen], labels, *class_targets(labels, targets, CLASSES, self.train))
 
     def _sampled(self, overlaps: Array) -> tuple[NDArray[np.intp], int]:
-        """Return indices (S,) of rois, foreground first, and how many are foreground; overlaps (R,) with the best gt box."""
+        """Return the sampled rois' indices (S,), foreground first, and the number of foreground ones.
+
+        overlaps (R,): with the best true box.
+        """
         train, random = self.train, rng.generator()
         foreground = random.permutation(np.flatnonzero(overlaps >= train.fg_thresh))
         foreground = foreground[: int(train.fg_fraction * train.batch_size)]
