@@ -1,4 +1,4 @@
-"""Layers that take items of a batch, or channels, by index or by a selector."""
+"""Layers that select items of a batch, or channels, by index or by a selector."""
 
 from __future__ import annotations
 
@@ -85,7 +85,10 @@ def whole_numbers(
 
 
 def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:
-    """total[index[m]] += rows[m] for every m; rows (M, ...), index (M), total (N, ...). Equal indices are added up first."""
+    """Add rows[m] to total[index[m]] for every m, equal indices first.
+
+    rows (M, ...), index (M), total (N, ...).
+    """
     if not len(index):
         return
     order = np.argsort(index, kind="stable")  # equal indices together, in their order; add.at takes them one by one
@@ -94,7 +97,7 @@ def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:
 
 
 class Filter(DynamicTops):
-    """y[i] = x[i] without the items n for which selector[n] is 0.
+    """y[i] = the items of x[i] whose selector is not 0.
 
     Only the items of a batch that a selector names: y = x[selector != 0]. Source: Caffe's filter_layer.cpp.
 
@@ -163,7 +166,7 @@ class Filter(DynamicTops):
             self.launch("filter.filter", y.count, y.count, math.prod(x.shape[1:]), kept, source, target)
 
     def _device_table(self, items: int) -> int:
-        """Return the address of the kept items' numbers, then of every item's place among them, -1 for none."""
+        """Return the address of the kept items' numbers, then of each item's position among them, -1 for none."""
         places = np.full(items, -1)
         places[self._selected] = np.arange(len(self._selected))
         return on_device(self._tables, np.concatenate([self._selected, places]))
@@ -184,7 +187,7 @@ class Filter(DynamicTops):
 
 
 class ChannelFilter(Layer):
-    """Each bottom without the channels, on filter_param.axis (default 1), whose selector is 0.
+    """The channels of each bottom, on filter_param.axis (default 1), whose selector is not 0.
 
     bottom[i]: x (N, C, ...), of one length on the axis. top[i]: y (N, num_output, ...). blob: selector (C,), 1 unless stored;
     it gets no gradient. Raises LayerError for other shapes, num_output 0, and in forward for a selector that keeps another
@@ -217,7 +220,7 @@ class ChannelFilter(Layer):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=0)
 
     def selected(self) -> NDArray[np.intp]:
-        """Return the channels that stay. Raises LayerError where they are not num_output."""
+        """Return the selected channels. Raises LayerError if they are not num_output."""
         kept, wanted = np.flatnonzero(self.blobs[0].read_data()), self.param.filter_param.num_output
         if len(kept) != wanted:
             wrong = f"its selector keeps {len(kept)} channels, num_output is {wanted}: it needs the stored weights"
@@ -238,7 +241,7 @@ class ChannelFilter(Layer):
 
 
 class Gather(Layer):
-    """Each top is the bottom of its place, in the bottom's memory (data and diff).
+    """The bottoms as tops: each top shares its bottom's memory (data and diff).
 
     What temporal segment networks' Caffe joins from all its MPI ranks; in one process, the bottoms themselves.
 
@@ -265,13 +268,13 @@ class Gather(Layer):
             y.share_diff(x)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing: the tops are the bottoms' memory."""
+        """Do nothing: the tops share the bottoms' memory."""
 
     forward_gpu = forward_cpu
 
 
 class Scatter(Gather):
-    """Each top is the bottom of its place, in the bottom's memory (data and diff).
+    """The bottoms as tops: each top shares its bottom's memory (data and diff).
 
     What temporal segment networks' Caffe deals out to all its MPI ranks; in one process, the bottoms themselves.
 

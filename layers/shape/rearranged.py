@@ -20,7 +20,7 @@ Tables = dict[bytes, Blob]
 
 
 class Rearranged(Layer):
-    """y's numbers are those of `arranged(x)`, in order; a layer of the family writes it, and a reshape.
+    """y's numbers are those of `arranged(x)`, in order. Subclasses define arranged and reshape.
 
     bottom: x. top: y, with as many numbers.
     """
@@ -31,8 +31,9 @@ class Rearranged(Layer):
     copies = (0, 0)
 
     def arranged(self, x: Array) -> Array:
-        """Return a view of x (contiguous, of the bottom's shape) with y's numbers in y's order; its axes may be others than
-        y's.
+        """Return a view of x with y's numbers in y's order. Its axes may differ from y's.
+
+        x is contiguous and has the bottom's shape.
         """
         raise NotImplementedError
 
@@ -60,7 +61,7 @@ class Rearranged(Layer):
             self.launch("permute.scatter", count, count, axes, table, dy, dx)
 
     def _device_table(self, x: Blob) -> tuple[int, int, int]:
-        """Return how many axes the view has, the address of their lengths and steps, and where in x it begins, in bytes."""
+        """Return the view's number of axes, the address of their lengths and steps, and its start in x, in bytes."""
         whole = np.empty(x.shape, np.int8)
         view = self.arranged(whole)
         start = address_of(view) - address_of(whole)
@@ -68,12 +69,12 @@ class Rearranged(Layer):
 
 
 def steps_of(shape: tuple[int, ...]) -> list[int]:
-    """Return how far apart neighbours on each axis lie in memory, in numbers."""
+    """Return the distance of neighbours in memory on each axis, in numbers."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def on_device(tables: Tables, numbers: ArrayLike) -> int:
-    """Return the address of numbers (K,), as int32, on the GPU; copied there only when none of a layer's tables holds them."""
+    """Return the address of numbers (K,) as int32 on the GPU. They are copied only if no table of the layer holds them."""
     array = np.asarray(numbers, np.int32)
     table = tables.get(array.tobytes())
     if table is None:
@@ -178,7 +179,7 @@ class Flip(Rearranged):
 
 
 class ShuffleChannel(Rearranged):
-    """The channels as a table of `group` rows, read column by column: the first of each group, the second of each, ...
+    """The channels as a table of `group` rows, read column by column: first each group's first channel, and so on.
 
     The channels of groups, interleaved: y[n, j g + i, ...] = x[n, i C/g + j, ...].
 
@@ -216,7 +217,7 @@ class ShuffleChannel(Rearranged):
 
 
 class Reorg(Rearranged):
-    """The numbers of x in darknet's order, as C s^2 channels of a map s times smaller each way; with reverse, larger.
+    """The numbers of x in darknet's order: C s^2 channels of maps s times smaller each way; with reverse, larger.
 
     An image's numbers in darknet's order, as more channels of a smaller map (YOLO's passthrough layer), and back.
 
@@ -257,11 +258,11 @@ class Reorg(Rearranged):
         return view
 
     def split(self, c: int, h: int, w: int) -> tuple[int, ...]:
-        """Return the five axes as which an image's memory is read."""
+        """Return the five axes in which an image's memory is read."""
         s, k = self.stride, c // (self.stride * self.stride)
         return (s, s, k, h, w) if self.reverse else (k, h, s, w, s)
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The order of those axes, counted from 1."""
+        """Return the order of those axes, counted from 1."""
         return (3, 4, 1, 5, 2) if self.reverse else (3, 5, 1, 2, 4)

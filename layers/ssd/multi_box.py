@@ -66,8 +66,9 @@ class Match(NamedTuple):
 
 
 def read_truths(layer: Layer, data: Array, images: int, param: caffe_pb2.MultiBoxLossParameter) -> list[Truths]:
-    """Return each image's true boxes from rows (G, 8): image, class, instance, xmin, ymin, xmax, ymax, difficult; image -1 is
-    none.
+    """Return each image's true boxes from rows (G, 8): image, class, instance, xmin, ymin, xmax, ymax, difficult.
+
+    Rows of image -1 are empty.
 
     Raises LayerError for an image that the batch does not have, and for a label that is no object's class.
     """
@@ -89,7 +90,7 @@ def read_truths(layer: Layer, data: Array, images: int, param: caffe_pb2.MultiBo
 
 
 def find_matches(codes: Array, truths: Truths, priors: Priors, param: caffe_pb2.MultiBoxLossParameter) -> list[Match]:
-    """One image's matches, for each loc class; none in an image without true boxes. codes: (P, L, 4)."""
+    """Return one image's matches for each loc class, or none without true boxes. codes: (P, L, 4)."""
     if not len(truths.labels):
         return []
     per_prediction = param.match_type == caffe_pb2.MultiBoxLossParameter.PER_PREDICTION
@@ -118,7 +119,7 @@ def _match(boxes: Array, truths: Array, threshold: float | None, inside_only: bo
 
 
 def match(overlaps: Array, threshold: float | None, ignored: NDArray[np.bool_]) -> tuple[Ints, Array]:
-    """Return the true box of each prior (P,), FREE or IGNORED, and its overlap (P,) (a free prior's: its largest).
+    """Return each prior's true box (P,), FREE or IGNORED, and its overlap (P,); a free prior's largest one.
 
     overlaps: (P, G). threshold: for the priors that the bipartite matching leaves; None matches no more. ignored: (P,).
     """
@@ -155,7 +156,10 @@ class Picks(NamedTuple):
 def localisation_loss(
     loc: Array, truths: Sequence[Truths], priors: Sequence[Priors], picks: Picks, param: Param
 ) -> tuple[Array, Array]:
-    """Losses (M,) of the matched priors' codes, and their sum's gradient in loc (N, P, L, 4); truths, priors: each image's."""
+    """Return the losses (M,) of the matched priors' codes, and their sum's gradient in loc (N, P, L, 4).
+
+    truths, priors: each image's.
+    """
     gradient: Array = np.zeros_like(loc)
     place = (picks.image, picks.prior, picks.slot)
     none = np.zeros((len(picks.prior), 4), loc.dtype)
@@ -180,7 +184,7 @@ def localisation_loss(
 def confidence_targets(
     shape: tuple[int, ...], truths: Sequence[Truths], picks: Picks, background: bool, param: Param
 ) -> NDArray[np.bool_]:
-    """Return the classes (N, P, C) that the priors stand for.
+    """Return the priors' target classes (N, P, C).
 
     background: whether unmatched ones stand for it, or for nothing.
     """
@@ -198,7 +202,7 @@ def confidence_targets(
 
 
 def confidence_loss(conf: Array, targets: NDArray[np.bool_], param: Param) -> tuple[Array, Array]:
-    """Losses (N, P) of scores (N, P, C), and each one's gradient (N, P, C)."""
+    """Return the losses (N, P) of scores (N, P, C), and each one's gradient (N, P, C)."""
     if param.conf_loss_type == Param.LOGISTIC:
         losses = sigmoid_cross_entropy(conf, targets.astype(conf.dtype)).sum(axis=2)
         return losses, sigmoid(conf) - targets
@@ -208,7 +212,7 @@ def confidence_loss(conf: Array, targets: NDArray[np.bool_], param: Param) -> tu
 
 
 def _of_images(values: Sequence[Array], image: Ints, index: Ints, out: Array) -> Array:
-    """Return out (M, ...): of each image's array (G, ...) in values, the items index (M,)."""
+    """Return out (M, ...): the items index (M,) of each image's array (G, ...) in values."""
     for i, own in enumerate(values):
         mine = image == i
         out[mine] = own[index[mine]]
@@ -224,7 +228,7 @@ SMALL = 1e-5
 
 
 def mining_type(layer: Layer, param: Param) -> int:
-    """mining_type; the legacy do_neg_mining counts where it is not given. Raises LayerError where they contradict."""
+    """Return mining_type, or if it is not given the legacy do_neg_mining's. Raises LayerError if they contradict."""
     if not param.HasField("do_neg_mining"):
         return param.mining_type
     if not param.HasField("mining_type"):
@@ -237,7 +241,7 @@ def mining_type(layer: Layer, param: Param) -> int:
 
 
 def check_parameters(layer: Layer, param: Param, mining: int) -> None:
-    """Raise LayerError for parameters that do not go together."""
+    """Raise LayerError for parameters that contradict each other."""
     agnostic, background = param.map_object_to_agnostic, param.background_label_id
     wrong = [
         (not param.num_classes, "num_classes", "needs num_classes > 0"),
@@ -278,8 +282,10 @@ def pick(
     *,
     objects: NDArray[np.bool_] | None = None,
 ) -> Picks:
-    """Return the priors to learn from, of a batch's codes (N, P, L, 4), scores (N, P, C), and each image's true boxes and
-    priors. objects (N, P): RefineDet's priors that may be mined.
+    """Return the priors to learn from.
+
+    loc: a batch's codes (N, P, L, 4); conf: scores (N, P, C); truths, priors: each image's true boxes and priors; objects (N,
+    P): RefineDet's priors that may be mined.
     """
     picks = []
     for i, own in enumerate(truths):
@@ -299,7 +305,7 @@ def pick(
 
 
 def _picks(image: int, matches: Sequence[Match], negatives: Ints) -> Picks:
-    """One image's picks, by loc class and prior."""
+    """Return one image's picks, by loc class and prior."""
     priors = [np.flatnonzero(match.truth >= 0) for match in matches]
     none = [np.zeros(0, np.intp)]
     prior = np.concatenate(none + priors)
@@ -311,7 +317,7 @@ def _picks(image: int, matches: Sequence[Match], negatives: Ints) -> Picks:
 def _losses(
     loc: Array, conf: Array, truths: Truths, priors: Priors, matches: Sequence[Match], *, mining: int, param: Param
 ) -> Array:
-    """Return the current loss of each prior (P,) of one image (loc, conf: a batch of one), by which mining ranks them."""
+    """Return the current loss of each prior (P,) of one image, for mining. loc, conf: a batch of one."""
     all_matched = _picks(0, matches, np.zeros(0, np.intp))
     targets = confidence_targets(conf.shape, [truths], all_matched, True, param)
     losses: Array = confidence_loss(conf, targets, param)[0][0]
@@ -330,7 +336,7 @@ def mine(
     *,
     objects: NDArray[np.bool_] | None = None,
 ) -> tuple[Ints, Ints]:
-    """One image's priors to learn from: the matches that stay (P,), and the indices of the negatives, in order.
+    """Return one image's priors to learn from: the remaining matches (P,), and the indices of the negatives, in order.
 
     truth, overlap: the image's match (P,). losses: (P,). boxes: (P, 4), what nms_param compares. objects (P,): all if None.
     """
@@ -349,7 +355,7 @@ def mine(
 
 
 def _worst(losses: Array, boxes: Array, param: Param) -> Ints:
-    """Return indices (n,) of losses (N,), largest first, after suppression where nms_param asks for it."""
+    """Return indices (n,) of losses (N,), largest first, after suppression if nms_param requests it."""
     if not param.HasField("nms_param") or param.nms_param.nms_threshold <= 0:
         return np.argsort(-losses, kind="stable")
     limit = param.nms_param.top_k if param.nms_param.HasField("top_k") and param.nms_param.top_k >= 0 else None
