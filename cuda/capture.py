@@ -68,8 +68,8 @@ def refuse_for_now(what: str) -> None:
 class Use:
     """A blob's memory in a capture.
 
-    read: whether its contents from before count; written: whether it has others afterwards. before: its state, its block and
-    how many elements that held.
+    read: whether its contents from before are read; written: whether it is written. before: its state, its block and that
+    block's number of elements.
     """
 
     memory: weakref.ref[SyncedMemory]
@@ -80,11 +80,10 @@ class Use:
 
 
 class Capture:
-    """A capture of a stream's work; Device.capturing begins and ends it.
+    """A capture of a stream's work. Device.capturing begins and ends it.
 
-    graph: what came of it. refused: what was refused, "" for nothing. uses: the memory of blobs by id; blobs: those that were
-    asked for an address. held: other memory that the graph's launches use. watchers, found: its checks,
-    as those of a stream.
+    graph: the result. refused: the refused operation, or "". uses: the memory of blobs by id; blobs: those whose address was
+    requested. held: other memory that the graph's launches use. watchers, found: its checks, like a stream's.
     """
 
     def __init__(self, stream: Stream) -> None:

@@ -32,9 +32,8 @@ class RefusedError(Exception):
 class Compiler:
     """A compiler.
 
-    version: its name and version, which machine code depends on.
-
-    compile(text, real, arch): machine code for REAL = real, or RefusedError.
+    version: its name and version, which machine code depends on. compile(text, real, arch): machine code for REAL = real, or
+    RefusedError.
     """
 
     version: str

@@ -285,7 +285,7 @@ class _Part:
     def columns(self, x: int) -> tuple[int, int, int]:
         """Return this part's columns: their address, and the distances between rows and between images.
 
-        Made in the workspace, or x itself.
+        The columns are in the workspace, or x itself.
         """
         address, ld, stride = self.place(x)
         if address == self.workspace:

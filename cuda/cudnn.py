@@ -71,9 +71,10 @@ class Convolution(NamedTuple):
 
 
 def run(kind: Kind, convolution: Convolution, first: int, second: int, result: int) -> bool:
-    """Compute a product in float32, from and to arrays at these addresses. The weights' gradient is added to the result.
+    """Compute a product in float32, from and to arrays at these addresses.
 
-    False, with nothing computed, where cuDNN is missing, switched off or lacks an engine. Raises DeviceError.
+    The weights' gradient is added to the result. Return False, with nothing computed, if cuDNN is missing, switched off or
+    lacks an engine. Raises DeviceError.
     """
     library = _library()
     if library is None:

@@ -135,7 +135,7 @@ class Device:
     def allocate(self, nbytes: int, stream: Stream | None = None) -> DeviceMemory:
         """Return uninitialised memory of nbytes, for a stream (default: the current one).
 
-        DeviceError, with the requested and the free bytes, where memory is full.
+        Raises DeviceError, with the requested and the free bytes, if memory is full.
         """
         with self.active(), self._lock:
             stream = stream or self.current_stream
@@ -162,7 +162,7 @@ class Device:
     def lend(self, size: int, stream: Stream) -> Lent:
         """Return a block from the pool for a capture of stream.
 
-        NotCapturedError where memory is full: what is unused cannot be freed now.
+        Raises NotCapturedError if memory is full: unused blocks cannot be freed during a capture.
         """
         try:
             with graph.beside_capture():
@@ -174,8 +174,8 @@ class Device:
     def capturing(self, stream: Stream) -> Iterator[Capture]:
         """Capture the calling thread's work on stream, its current one.
 
-        Meanwhile other threads get no memory: what the pool does where memory is full would spoil the capture. Whatever is
-        raised ends it.
+        Meanwhile other threads get no memory: freeing blocks of a full pool would spoil the capture. An exception ends the
+        capture.
         """
         with self.active(), self._lock:
             made = Capture(stream)

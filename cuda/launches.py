@@ -28,7 +28,7 @@ def launch_sums(kernel: str, dtype: DTypeLike, sums: int, numbers: int, *argumen
 def launch_planes(kernel: str, dtype: DTypeLike, planes: int, positions: int, *arguments: Any) -> None:
     """Run the kernel "stem.name" over planes of `positions` numbers. These two are its first arguments.
 
-    About 4 numbers a thread in a large plane.
+    In a large plane each thread has about 4 numbers.
     """
     if not planes or not positions:
         return
@@ -95,9 +95,8 @@ def lanes_of(inner: int) -> int:
 def launch_softmax(dtype: DTypeLike, outer: int, length: int, inner: int, *arrays: int, backward: bool = False) -> None:
     """Run softmax along the middle axis of (outer, length, inner).
 
-    Forward takes the addresses x, y; backward takes y, dy, dx.
-
-    A thread for each line, or a block where a line's numbers are closer to each other than to the next line's.
+    Forward takes the addresses x, y; backward takes y, dy, dx. Each line has a thread, or a block if its numbers are closer to
+    each other than to the next line's.
     """
     lines, end = outer * inner, "_backward" if backward else ""
     if not lines * length:
@@ -111,7 +110,7 @@ def launch_softmax(dtype: DTypeLike, outer: int, length: int, inner: int, *array
 def launch_take(layer: Layer, index: Blob, field: str, table: int, rows: int, y: Blob, *, bias: int = 0) -> None:
     """Compute y (items, width...) = row index[item] of the table (rows, width...) + bias.
 
-    A number of index that is not a whole one in [0, rows) raises LayerError, which names field, at the next synchronisation.
+    A number of index that is not whole or not in [0, rows) raises LayerError with field, at the next synchronisation.
     """
     if y.count:
         items, numbers = index.count, index.device_data("read")

@@ -26,10 +26,9 @@ class Pool:
 
     allocate(nbytes) makes a block, or raises `full`; the last reference to a block frees it.
 
-    A block that came back goes to the next user on the same stream at once, whatever is still queued there. Before another
-    stream gets it, order(that stream, the one that used it) makes the first wait for the second.
-    settle() waits for the device, before blocks are freed. exact: sizes are not rounded up, so that a memory checker sees an
-    access past the end.
+    A returned block goes to the next user on the same stream at once, whatever is still queued there. Before another stream
+    gets it, order(that stream, the one that used it) makes the first wait for the second. settle() waits for the device, before
+    blocks are freed. exact: sizes are not rounded up, so that a memory checker sees an access past the end.
     """
 
     def __init__(

@@ -93,9 +93,8 @@ class Suppression:
     def run(self, boxes: int, count: int, most: int, threshold: float, limit: int = 0) -> Kept:
         """Suppress boxes, and return the kept ones.
 
-        boxes: the address of at most `most` boxes (4 each), best first; count: of their number, an int.
-
-        limit: the most boxes to keep (0: all).
+        boxes: the address of at most `most` boxes (4 each), best first; count: of their number, an int. limit: the most boxes
+        to keep (0: all).
         """
         self._removed.reshape(most)
         self._kept.reshape(most)
@@ -152,9 +151,8 @@ class ProposalKernels:
     ) -> None:
         """Compute the proposals.
 
-        bottom: scores, deltas, im_info, at least one position; top: rois and optionally their scores, reshaped here.
-
-        bad_info: the error for an invalid im_info, raised here.
+        bottom: scores, deltas, im_info, at least one position; top: rois and optionally their scores, reshaped here. bad_info:
+        the error for an invalid im_info, raised here.
         """
         height, width = bottom[0].shape[2:]
         total = height * width * self.anchors

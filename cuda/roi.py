@@ -133,9 +133,8 @@ class Winners:
 class Means:
     """The kernels of ROIAlign's means and corner samples, and of ROIWarping.
 
-    They use tables of weights for some rois at a time: roi_means.cuh.
-
-    grid: two numbers that say where the samples lie. pad_ratio: widens the rois.
+    They use tables of weights for some rois at a time: roi_means.cuh. grid: two numbers that determine the samples' positions.
+    pad_ratio: widens the rois.
     """
 
     def __init__(self, stem: str, dtype: np.dtype[Any], grid: tuple[int, int] = (0, 0), pad_ratio: float = 0) -> None:

@@ -33,9 +33,8 @@ T = TypeVar("T")
 class PerStream(Generic[T]):
     """A T for each stream, made on first use.
 
-    That of a freed stream serves a later one of the same GPU: destroying a handle would wait for the device.
-
-    make: a new T, for the current context; bind: let it send to the driver's stream of this address.
+    A freed stream's T serves a later stream of the same GPU: destroying a handle would wait for the device. make: a new T, for
+    the current context; bind: let it send to the driver's stream of this address.
     """
 
     def __init__(self, make: Callable[[], T], bind: Callable[[T, int], None]) -> None:
@@ -105,7 +104,7 @@ class Stream:
     def workspace(self, nbytes: int) -> int:
         """Return the address of nbytes for a layer, until its next launches are done. Their contents are then lost.
 
-        One for all layers: the stream keeps their launches in order.
+        All layers share the workspace: the stream keeps their launches in order.
         """
         if self._workspace is None or self._workspace.nbytes < nbytes:
             self._workspace = None  # first back to the pool: both together may not fit

@@ -39,9 +39,8 @@ Index = tuple[Any, ...]
 class PhaseLayout:
     """The positions of the taps' runs in a map's phases (number of phases, *size), flattened.
 
-    output: windows on each axis; size: of a phase; starts: of each tap's run; places: what each tap sees, without the
-    gaps, as indices of phases (C, N, phases, *size); length: of a run; gapped: of a run with the gap behind it, so that
-    it is (output[0], *size[1:]).
+    output: windows on each axis; size: of a phase; starts: of each tap's run; places: each tap's pixels, without the gaps, as
+    indices of phases (C, N, phases, *size); length: of a run; gapped: of a run with the following gap: (output[0], *size[1:]).
     """
 
     window: Window
@@ -107,7 +106,7 @@ WIDE, FEW = 64, 32
 class Columns:
     """The columns of the windows `output` (rows, ...) of `count` images, in `groups` groups, from row `first` on.
 
-    filters: how many of a group the columns are multiplied with. All arrays made are scratch's: the next block overwrites them.
+    filters: the number of a group's filters. All arrays are in scratch: the next block overwrites them.
     """
 
     def __init__(
@@ -151,7 +150,7 @@ class Columns:
     def multiplied(self, matrix: Array, columns: Array, y: Array) -> Array:
         """Return matrix (G, M, C * taps) @ columns (G, C * taps, windows) as (1, G * M, windows).
 
-        It lies in y (N, G * M, *output) where numbers stand alike there, else it is to be `put` there.
+        The result is in y (N, G * M, *output) if y has the same memory layout; else `put` writes it there.
         """
         in_place = self.count == 1 and not self.gapped
         product = y if in_place else self._product(y.shape[1])[:, : self.length]

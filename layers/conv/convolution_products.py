@@ -128,7 +128,7 @@ def chosen(  # noqa: PLR0917
 ) -> Product:
     """Return the fastest product for arrays of these shapes and types, in an unchanged environment.
 
-    kept: keeps what is made of the weights, which is good for as long as they have these values; None: it is for any weights.
+    kept: a cache for these weights' factors or panels. Without it the product accepts any weights.
     """
     if supports(x, weight, window, group, y, kept is not None):
         return by_winograd(window, group, epilogue, kept.factors(weight, window, group) if kept else None)
@@ -171,14 +171,14 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 def supports(x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool) -> bool:
     """Return whether Winograd computes y (N, M, *size) from x (N, C, *map) faster than the direct product.
 
-    It can where all is float32 and the window `possible`. kept: whether its factors are kept. Measured against the direct way
-    on 1 and 2 threads:
+    It can if all arrays are float32 and the window is `possible`. kept: whether its factors are kept. Measured against the
+    direct product on 1 and 2 threads:
     - below 32 channels to 16 filters a group, the transforms take longer than the products they save (32 to 32: 0.75 of
       the direct time, 16 to 16: 1.2, 3 to 64: 3);
-    - below 48 tiles, each product is too thin and reads its factors for little (14x14: 0.6 to 1.1 on one thread, up to 2
-      on two; 28x28, 56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles to be worth making;
-    - maps of which little is left in the last tiles compute in vain (7x7 in 8x16: 1).
-    Of larger kernels than 3x3 factors of more than 64 MB are not made: a fully connected layer made a convolution has them.
+    - below 48 tiles, each product is too thin for its factors (14x14: 0.6 to 1.1 on one thread, up to 2 on two; 28x28,
+      56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles;
+    - maps that hardly reach into their last tiles waste work (7x7 in 8x16: 1).
+    For kernels larger than 3x3, factors of more than 64 MB are not made. A fully connected layer as a convolution has them.
     """
     return supports_from(LEAST_CHANNELS, LEAST_TILES, x, weight, window, group, y, kept)
 

@@ -70,8 +70,8 @@ class Block:
 class Work:
     """The work that is cut into blocks.
 
-    images; rows of windows in each; windows in a row; groups; lanes: filters or channels of a group that can be taken apart;
-    column_bytes: of a group's column and its products, 0 where no columns are made; multiplications: of a group's window.
+    images; rows of windows in each; windows in a row; groups; lanes: a group's filters or channels, which can be separated;
+    column_bytes: of a group's column and its products, 0 without columns; multiplications: of a group's window.
     """
 
     images: int
@@ -134,7 +134,7 @@ class Work:
     def over_channels(self) -> list[list[Block]]:
         """Return tasks: lists of blocks. No two tasks share groups and channels; each has all their images and rows in order.
 
-        Where a group has few channels, tasks share them and have images and rows to themselves: the caller adds their sums up.
+        If a group has few channels, no two tasks share images and rows instead, and the caller adds up their sums.
         """
         images, rows, groups = self.sizes()
         if self.groups == 1 and self.lanes < 2 * FEWEST_CHANNELS:
@@ -169,10 +169,10 @@ def _more(count: int, most: int, times: int) -> int:
 
 
 def run_tasks(tasks: Sequence[Sequence[Block]], work: Callable[[Sequence[Block], Scratch], None], matrix: Array) -> None:
-    """Call work(task, scratch) for every task, on all threads; a thread's tasks use one Scratch.
+    """Call work(task, scratch) for every task, on all threads. A thread's tasks use one Scratch.
 
-    matrix: the weights (group, M / group, C / group, taps). Where a group sees one channel, as in depthwise convolutions,
-    copying takes most of the time: there Scratch is kept from call to call.
+    matrix: the weights (group, M / group, C / group, taps). If a group has one channel, as in depthwise convolutions, copying
+    takes most of the time: then Scratch is kept between calls.
     """
     keep = len(matrix) > 1 and matrix.shape[2] == 1
 

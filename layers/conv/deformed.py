@@ -57,10 +57,7 @@ class Places(NamedTuple):
                 yield row, column, of_row * of_column
 
     def pixels(self, size: tuple[int, int]) -> Ints:
-        """Return the four neighbours (4, windows, taps, groups) in the flat map.
-
-        One past its end where the sample is outside.
-        """
+        """Return the four neighbours (4, windows, taps, groups) in the flat map; one past its end if the sample is outside."""
         beyond = size[0] * size[1]
         flat = [np.where(self.inside, row * size[1] + column, beyond) for row, column, _ in self.neighbours()]
         return np.stack(flat)
@@ -73,9 +70,8 @@ class Places(NamedTuple):
 def places_of(offset: Array, window: Window, size: tuple[int, int]) -> Places:
     """Return the places of one image's samples on a map (H, W).
 
-    offset: (groups * taps * 2, windows down, windows across), rows first.
-
-    A sample is on the map from its first pixel to one past its last; past the last pixel's centre it has that pixel's value.
+    offset: (groups * taps * 2, windows down, windows across), rows first. A sample is on the map from its first pixel to one
+    past its last; past the last pixel's centre it has that pixel's value.
     """
     taps, (down, across) = math.prod(window.kernel), offset.shape[1:]
     moves = offset.reshape(-1, taps, 2, down * across).transpose(2, 3, 1, 0)  # (2, windows, taps, groups)

@@ -33,7 +33,7 @@ Indices = NDArray[np.intp]
 class Sight(NamedTuple):
     """The pixels that columns read: an image's number, its windows' columns, and pixels of its map (taps * windows,).
 
-    Those of all windows' first tap come first. Where a tap lies outside the map, the pixel is one after the last.
+    The pixels of all windows' first tap come first. For a tap outside the map, the pixel is one past the last.
     """
 
     image: int
@@ -67,7 +67,7 @@ def gradients(  # noqa: PLR0917
 ) -> None:
     """Compute dx (N, C, *map) and add to dweight (M, C / group, *kernel), from x and dy (N, M, *windows).
 
-    None: not wanted. What zeros of dy are multiplied with may be left out, even where it is infinite or NaN.
+    None: not wanted. Products with zeros of dy may be left out, even those of infinity or NaN.
     """
     filters, windows = _not_zero(dy, weight, window) if group == 1 and x.size else (None, None)
     made = dweight
@@ -91,7 +91,7 @@ def gradients(  # noqa: PLR0917
 def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None, Indices | None]:
     """Return the filters, and the windows of all images, in which dy (N, M, *windows) is not zero.
 
-    None where most are not, or where to look for zeros would not pay.
+    Return None if most are not zero, or if looking for zeros would not pay.
     """
     each = math.prod(dy.shape[2:])
     count = len(dy) * each

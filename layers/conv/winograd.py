@@ -55,9 +55,9 @@ def convolve(
 ) -> None:
     """Compute y (N, M, *size) = epilogue of x (N, C, H, W) convolved with weight (M, C / group, *kernel).
 
-    All float32, no axis of the window both strided and dilated; a padding below 0 leaves out the map's rim, and y may be
-    smaller or larger than the window gives. factors: factors_of(weight, window, group), if at hand. taps: those that every
-    filter has, by default all.
+    All arrays are float32. No axis of the window may be both strided and dilated. A padding below 0 leaves out the map's rim. y
+    may be smaller or larger than the window gives. factors: factors_of(weight, window, group), if available. taps: the taps
+    that every filter has, by default all.
     """
     taps = taps or all_taps(window)
     if factors is not None:
@@ -119,8 +119,8 @@ def fixup(  # noqa: PLR0917
 def factors_of(weight: Array, window: Window, group: int, out: Array | None = None) -> Array:
     """Return G w G^T for the 3x3 filters w of the pieces of weight (M, C / group, *kernel), float32, in panels of filters.
 
-    (group, 36, panels, pieces * C / group, rows): four times the weight's size for 3x3, six times for 5x5. rows: filters of a
-    panel, those past M / group 0; here there is one panel. out: where to make them.
+    The shape is (group, 36, panels, pieces * C / group, rows): four times the weight's size for 3x3, six times for 5x5. rows:
+    filters of a panel, those past M / group 0. Here there is one panel. out: the array to write to.
     """
     factors = np.empty(factors_shape(weight.shape, window, group), np.float32) if out is None else out
     weight = to_pieces(weight, window)
@@ -148,7 +148,7 @@ def unpanelled(factors: Array, filters: int) -> Array:
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
     """Compute dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose.
 
-    It is a convolution, too; with a stride one that makes a map of each phase, whose numbers then go to their places.
+    It is a convolution too. With a stride it makes a map of each phase, whose numbers are then copied to their positions.
     """
     filters, dense, taps = phases(weight, window, group), window_of_phases(window), shared_taps(window)
     if window.stride == (1, 1):
@@ -178,8 +178,8 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 def phases(weight: Array, window: Window, group: int) -> Array:
     """Return the weights of the stride 1 convolution of dy whose outputs are the data gradient's phases.
 
-    A phase is a row and a column modulo the stride. Of weight (M, C / group, *kernel) they are (group * phases * C / group, M /
-    group, *taps). Padded by dilation * (taps - 1) the convolution makes whole maps.
+    A phase is a row and a column modulo the stride. The weights are (group * phases * C / group, M / group, *taps), from weight
+    (M, C / group, *kernel). Padded by dilation * (taps - 1) the convolution makes whole maps.
     """
     m, c = weight.shape[:2]
     (down, across), (rows, columns) = window.stride, taps_of_phases(window)
@@ -206,7 +206,7 @@ def shared_taps(window: Window) -> tuple[tuple[bool, ...], ...]:
 def window_of_phases(window: Window) -> Window:
     """Return the window of the convolution of dy that computes each phase's map.
 
-    It is padded so that maps are whole, less the rows and columns that only the padding of x has.
+    It is padded so that maps are whole, without the rows and columns that only x's padding has.
     """
     taps = taps_of_phases(window)
     pad = tuple(d * (t - 1) - p // s for d, t, p, s in zip(window.dilation, taps, window.pad, window.stride))
@@ -253,11 +253,9 @@ def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
 def _outputs(  # noqa: PLR0917
     tiling: Tiling, block: Block, x: Array, factors: Array, m: int, flags: Flags, scratch: Scratch
 ) -> Array:
-    """Return the block's outputs (S, M, rows, columns), in scratch.
+    """Return the block's outputs (S, M, rows, columns), in scratch, and flag tiles that are not finite.
 
     factors: (36, panels, pieces * C, rows), of M filters.
-
-    The tiles that are not finite are flagged, too.
     """
     slab = read(tiling, block, x, scratch)
     # the border of 1 on each side is no output

@@ -72,8 +72,8 @@ def taps_of_pieces(window: Window, taps: Taps) -> Array:
 def shares(tiling: Tiling, block: Block, size: tuple[int, ...], taps: Taps) -> Array:
     """Return the share of the taps that lies on the map of this size; 0 for outputs outside the map.
 
-    (planes, TILE * rows + TILE * columns): for each row of a tile's outputs, of all rows of tiles; then for each column of all
-    columns. The rows' include 1 / LIMIT.
+    The shape is (planes, TILE * rows + TILE * columns): one share for each row of outputs, then one for each column. The rows'
+    shares include 1 / LIMIT.
     """
     made = []
     for plane in block.planes:
@@ -194,7 +194,8 @@ class Outliers:
     def add_products(self, maps: Array, at: Indices, fits: Flags | bool, to: Array) -> None:
         """Add the products of the outliers and maps (N, D, H, W) to a tap's products `to` (group, channels, D / group).
 
-        at: for each outlier a row and a column (2, count) of the maps; it is left out if it lies outside or does not fit.
+        at (2, count): a row and a column of the maps for each outlier. Outliers outside the maps, or that do not fit, are left
+        out.
         """
         size, (_, each, others) = np.array(maps.shape[2:])[:, None], to.shape
         ours = np.flatnonzero(((at >= 0) & (at < size)).all(axis=0) & fits)

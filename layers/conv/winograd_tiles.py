@@ -199,7 +199,7 @@ class Tiling:
     def blocks(self, tiles: int, least: int = 1, workers: int | None = None) -> Iterator[Block]:
         """Yield blocks of at most about `tiles` tiles, about equally many for each worker (default: each thread).
 
-        They have at least `least` tiles: BLAS rounds small products otherwise than large ones.
+        They have at least `least` tiles: BLAS rounds small products differently.
         """
         rows, groups = self.tiles
         workers = workers or threads.get_num_threads()

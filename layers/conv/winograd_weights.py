@@ -56,7 +56,7 @@ MOST_SUMS = 16 << 20
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> bool:
     """Add to dweight (M, C / group, *kernel) the gradient from dy (N, M, *windows) and x (N, C, H, W); all float32.
 
-    False, with dweight unchanged, if that is not finite: the direct way finds which numbers are.
+    Return False, with dweight unchanged, if the gradient is not finite: the direct product finds the numbers that are.
     """
     gradient = np.empty((len(dweight), count_of_pieces(window), dweight.shape[1], TAPS, TAPS), np.float32)
     outliers = Outliers.of(x), Outliers.of(dy)
@@ -77,8 +77,8 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 class Cut(NamedTuple):
     """The parts in which the gradient of a group is computed.
 
-    chunks: of the channels; batches: blocks of tiles that are made at a time; sizes: of the memory for sums, for tiles of dy
-    and for tiles of x, in numbers.
+    chunks: of the channels; batches: blocks of tiles that are made at a time; sizes: in numbers, of the memory for sums, for
+    tiles of dy and for tiles of x.
     """
 
     chunks: list[slice]
@@ -180,7 +180,7 @@ class Numbers(NamedTuple):
     """Counts of the float32 numbers that a pass holds.
 
     tiles: of all threads' blocks; large: factors, or sums and tiles of a weight gradient, which stay for the next pass; maps:
-    of a stride's phases, which stay, too; weights: copies of the weights or of their gradient, turned or in pieces.
+    of a stride's phases, which also stay; weights: copies of the weights or of their gradient, transposed or in pieces.
     """
 
     tiles: int

@@ -25,7 +25,7 @@ from .epilogue import Epilogue
 class Channelwise(Layer):
     """A layer with one number for each channel (axis 1), or none, that the preceding layer may apply.
 
-    A class is one only if it says so itself: one derived from it may compute anything.
+    Each class must declare this itself: a subclass may compute anything.
     """
 
     channelwise: ClassVar[bool] = False
@@ -52,10 +52,7 @@ class Channelwise(Layer):
 
 
 class Fusing(Layer):
-    """A layer that can apply the following layers as its last step.
-
-    Each class must declare this itself.
-    """
+    """A layer that can apply the following layers as its last step. Each class must declare this itself."""
 
     fuses: ClassVar[bool] = False
 
@@ -93,7 +90,7 @@ def takes_epilogue(layer: Layer) -> TypeGuard[Fusing]:
 def device_epilogue_of(first: Layer, after: Sequence[Layer], shape: tuple[int, ...]) -> DeviceEpilogue | None:
     """Return the single launch that applies these layers to the top of `first`, of this shape.
 
-    None if they are not in the launch's order, or one runs on the host.
+    Return None if they are not in the launch's order, or if one runs on the host.
     """
     if not math.prod(shape) or (isinstance(first, Fusing) and not first.fuses_on_device()):
         return None

@@ -117,7 +117,7 @@ def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) ->
 def split_shape(layer: Layer, x: Blob, weight: Blob, axis: int, field: str) -> tuple[int, int, int]:
     """Return x's shape as (axes before, axes of weight, axes after). weight starts at axis.
 
-    Raises LayerError where they do not match.
+    Raises LayerError if they do not match.
     """
     start = layer.axis_of(axis, x, field) if weight.shape else 0  # a scalar lies along no axis, so that axis may be any
     end = start + len(weight.shape)

@@ -24,9 +24,8 @@ from minicaffe.layers.loss.loss import Loss
 def grid(sizes: Array, height: int, width: int, side: int) -> Array:
     """Return the anchors (K, 4): centre, width, height.
 
-    There are A of them, of sizes (A, 2) in pixels, in each of height x width cells of a square image.
-
-    Cell i is centred in column i / height and row i mod height, from 1, of width + 1 by height + 1, as in the fork.
+    There are A of them, of sizes (A, 2) in pixels, in each of height x width cells of a square image. Cell i is centred in
+    column i / height and row i mod height, from 1, of width + 1 by height + 1, as in the fork.
     """
     column, row = np.divmod(np.arange(height * width), height)
     centres = np.stack([(column + 1) * side / (width + 1), (row + 1) * side / (height + 1)], axis=1)
@@ -36,9 +35,7 @@ def grid(sizes: Array, height: int, width: int, side: int) -> Array:
 def decoded(anchors: Array, moves: Array, side: int) -> Array:
     """Return the corners (K, 4) of moved anchors, clipped to an image.
 
-    anchors (K, 4): centre, width, height.
-
-    Moves (K, 4): x, y, height, width.
+    anchors (K, 4): centre, width, height; moves (K, 4): x, y, height, width.
     """
     with np.errstate(over="ignore"):
         centres, sizes = anchors[:, :2] + anchors[:, 2:] * moves[:, :2], anchors[:, 2:] * np.exp(moves[:, :1:-1])

@@ -102,8 +102,8 @@ Corner = tuple[NDArray[np.intp], Array]
 class Sampled:
     """Positions (2, P) in a height x width map: rows and columns from -1 (first pixel) to 1 (one past the last).
 
-    inside_only: places beyond the last pixel's count as outside altogether. on_pixels: the slope that the forks give a place
-    exactly on a pixel, where the left one and the right one differ, in units of the pixel's value.
+    inside_only: positions beyond the last pixel count as outside. on_pixels: the forks' slope at a position exactly on a pixel,
+    where the left and right slopes differ, in units of the pixel's value.
     """
 
     def __init__(self, size: Sequence[int], places: Array, *, inside_only: bool = False, on_pixels: int = 1) -> None:

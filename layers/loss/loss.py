@@ -141,7 +141,7 @@ def read_labels(
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Return labels as integers (outer, inner), 0 if ignored, and which ones count (outer, inner).
 
-    Raises LayerError for a label that is not whole, or is outside 0 .. classes - 1 and not the ignored one.
+    Raises LayerError for a label that is not whole, or that is outside 0 .. classes - 1 and not the ignored label.
     """
     flat = labels.reshape(-1)
     kept = np.ones(flat.shape, bool) if ignore is None else flat != ignore

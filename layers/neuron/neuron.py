@@ -18,8 +18,8 @@ from minicaffe.threads import Index, each_block
 class Neuron(Layer):
     """y = value(x), element by element. Subclasses define value, slope and their two kernels in cuda/neuron.cu.
 
-    bottom: x (any shape). top: y (the same shape); may be in place, where a copy of x is kept for backward.
-    Overflow gives inf and a point outside the function's domain NaN, without a warning, as in C.
+    bottom: x (any shape). top: y (the same shape); may be in place, where a copy of x is kept for backward. Overflow gives inf,
+    and a point outside the function's domain NaN, without a warning, as in C.
     """
 
     num_bottom = 1
@@ -107,7 +107,7 @@ class SavedInput:
     def address(self, x: Blob) -> int:
         """Return the address that forward on the GPU copies x to; 0 if it need not.
 
-        There it also counts whether the net will run backward: on the CPU the execution plan saves most of these copies.
+        It need not either if the net will not run backward. On the CPU the execution plan saves most of these copies.
         """
         self._left_out = self.layer.forward_only or not self.layer.gradient_wanted
         if self._left_out:

@@ -61,7 +61,9 @@ COPIED = 2
 
 
 class BatchNorm(Forked, Channelwise):
-    """Normalise every channel (axis 1; a bottom of one axis is one channel) over the batch and all positions.
+    """Each channel (axis 1; a bottom of one axis is one channel) normalised over the batch and all positions.
+
+    A channel is an index on axis 1; a bottom of one axis is one channel.
 
     use_global_stats: normalise with the running statistics (the default in TEST) or with the batch's own, which are
     then added to the running ones (the default in TRAIN). blobs: mean sum (C,), variance sum (C,), factor (1,). They are

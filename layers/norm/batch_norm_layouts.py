@@ -34,7 +34,7 @@ TITLES = {
 def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, str]:
     """Return the layout that the prototxt names, else the fork's, and the reason for it.
 
-    0.17's where it could be either of NVIDIA's.
+    It is 0.17's if it could be either of NVIDIA's.
     """
     block = param.batch_norm_param
     fillers = [name for name in ("scale_filler", "bias_filler") if block.HasField(name)]
@@ -51,9 +51,8 @@ def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, 
 def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int]], fork: str = "") -> tuple[Layout, str]:
     """Return the layout of stored blobs of these shapes, and the reason for it.
 
-    It is layout_of's, unless the blobs have another layout that the fields allow.
-
-    Raises ValueError for blobs of no layout, of another than a field names, and of one channel that may be either NVIDIA's.
+    It is layout_of's, unless the blobs have another layout that the fields allow. Raises ValueError for blobs of no layout, of
+    another than a field names, and of one channel that may be either NVIDIA's.
     """
     told, why = layout_of(param, fork)
     counts = [math.prod(shape) for shape in shapes]
@@ -113,7 +112,7 @@ def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[A
 def uses_global_statistics(param: caffe_pb2.LayerParameter, layout: Layout, test: bool) -> bool:
     """Return whether the stored statistics are used instead of the batch's.
 
-    0.17 reads use_global_stats and goes by the phase alone.
+    0.17 reads use_global_stats but uses the phase alone.
     """
     block = param.batch_norm_param
     if layout[:3] == NVIDIA_17[:3] or not block.HasField("use_global_stats"):

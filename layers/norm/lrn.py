@@ -110,7 +110,7 @@ def _each_part(step: Callable[..., None], axes: Sequence[int], *arrays: Array) -
 def _parts(axes: Sequence[int], *arrays: Array) -> list[tuple[Array, ...]]:
     """Return views of arrays (N, C, H, W) with whole neighbourhoods, which stay in cache with their results.
 
-    Within a channel some maps each (maps, H, W), across channels some pixels of every map (C, pixels) of an image.
+    Within a channel they are some maps each (maps, H, W); across channels some pixels of every map (C, pixels) of an image.
     """
     n, c, h, w = arrays[0].shape
     if axes == PIXELS:
@@ -139,7 +139,7 @@ def neighbour_sum(x: Array, axes: Sequence[int], size: int, scratch: Scratch, fu
 def window_sum(x: Array, size: int, scratch: Scratch) -> Array:
     """Return the sums of `size` (odd) consecutive elements on axis 0, in scratch: (L + size - 1, ...) -> (L, ...).
 
-    windows: the sums over 1, 2, 4, ... places; the size's binary digits say which of them to add up.
+    windows: the sums over 1, 2, 4, ... elements; the size's binary digits select which of them are added up.
     """
     length, windows, width, done = len(x) - size + 1, x, 1, 1  # size is odd: x itself is the first summand
     total, out = x[:length], scratch("total", length, *x.shape[1:])
@@ -159,8 +159,6 @@ def powered(scale: Array, beta: float, scratch: Scratch) -> Array:
     """Return scale^beta, in scratch.
 
     For beta 0.75, which nets use, square roots are several times as fast as a power.
-
-    by square roots for beta 0.75, which is what nets have and several times as fast as a power.
     """
     power = scratch("power", *scale.shape)
     if beta != 0.75:

@@ -40,8 +40,8 @@ LINE = 16
 class PoolAxis:
     """The windows on one axis of `size` pixels.
 
-    floor: their number is rounded down, not up; clip: one that would start past size + pad - 1 is left out; counts_padding: an
-    average divides by a length that includes padding.
+    floor: their number is rounded down, not up; clip: a window that would start past size + pad - 1 is left out;
+    counts_padding: an average divides by a length that includes padding.
     """
 
     size: int
@@ -133,9 +133,8 @@ def reduce_windows(
 ) -> Array:
     """Reduce every window of x (..., H, W) with operation, from start: (..., PH, PW), in out if given.
 
-    Rows first: those are whole passes. Then columns, as passes over everything that has been made, where windows lie close:
-    a window's worth from each pixel on, of which every stride-th is taken. NumPy does four pixels that follow one another
-    in the time of one that has a distance to the next.
+    Rows are reduced first, in whole passes. Columns follow; if windows are close, in passes over every pixel's window, of which
+    every stride-th is taken. NumPy processes four adjacent pixels in the time of one strided pixel.
     """
     scratch = scratch or Scratch(x.dtype)
     line = LINE if columns.size >= 8 * LINE else 1  # where rows begin, and the map in them after its padding
@@ -259,9 +258,7 @@ def counts_padding(param: caffe_pb2.PoolingParameter) -> bool:
 def rounds_down(layer: Layer, param: caffe_pb2.PoolingParameter) -> bool:
     """Return whether the number of windows is rounded down, by BVLC's round_mode or the forks' ceil_mode.
 
-    The default is up.
-
-    Raises LayerError where they contradict each other.
+    The default is up. Raises LayerError if they contradict each other.
     """
     down = param.round_mode == caffe_pb2.PoolingParameter.FLOOR
     if not param.HasField("ceil_mode"):

@@ -44,7 +44,7 @@ def put_by_definition(x: Array, mask: Array, y: Array) -> bool:
 def put_gradient_by_definition(dy: Array, mask: Array, dx: Array, last: NDArray[np.int32]) -> bool:
     """Write dx (M, numbers): dy (M, pixels) at mask's indices, 0 for a number that a later one replaced.
 
-    Return False as put_by_definition does. last (pixels,): memory for which number is in each.
+    Return False as put_by_definition does. last (pixels,): memory for the number in each pixel.
     """
     for m in range(len(dx)):
         gradient, index, out = dy[m], mask[m if len(mask) > 1 else 0], dx[m]
@@ -62,9 +62,7 @@ def put_gradient_by_definition(dy: Array, mask: Array, dx: Array, last: NDArray[
 def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
     """Write x (N, C, H, W) to y (N, C, OH, OW) at mask's indices, 0 elsewhere.
 
-    mask: (N, C, H, W), or (H, W) for all maps.
-
-    Raises LayerError for an index that is not whole, or outside [0, OH * OW).
+    mask: (N, C, H, W), or (H, W) for all maps. Raises LayerError for an index that is not whole, or outside [0, OH * OW).
     """
 
     def step(maps: slice, places: Places) -> None:
@@ -146,7 +144,7 @@ def _error(layer: Layer, pixels: int, wrong: float) -> LayerError:
 def launch_put(layer: Layer, x: Blob, mask: Blob, y: Blob, winner: Blob, *, backward: bool) -> None:
     """Run put, or put_gradient, on the GPU.
 
-    mask: one index for each number of x, or of a map of it. winner: which number of x each pixel of y has.
+    mask: one index for each number of x, or of a map of it. winner: the number of x that each pixel of y has.
     """
     places = x.shape[2] * x.shape[3]
     winner.reshape(y.shape)

@@ -84,7 +84,7 @@ def fitting(
 ) -> dict[str, Any] | None:
     """Return param_str's values with those of the file's defaults that make this many anchors at a position, or None.
 
-    keys: the keys that the layer knows. The scales may also be proposal_layer.py's own, which the file's do not change.
+    keys: the keys that the layer knows. The scales may also be proposal_layer.py's own, which the file does not change.
     """
     for scales in (own.get("scales", SCALES), SCALES):
         given = {"scales": scales, "ratios": own.get("ratios", RATIOS), **values}

@@ -58,9 +58,8 @@ def by_channel(values: Array, height: int, width: int) -> Array:
 def layer_anchors(layer: StandIn) -> tuple[Array, int]:
     """Return the anchors (A, 4) and the stride that a layer's param_str gives.
 
-    Its keys are feat_stride, and optionally base_size, scales and ratios.
-
-    Warns where the model's own generate_anchors.py makes others.
+    Its keys are feat_stride, and optionally base_size, scales and ratios. Warns if the model's own generate_anchors.py makes
+    other anchors.
     """
     values = layer_parameters(layer)
     stride = whole_parameter(layer, values, "feat_stride")

@@ -48,7 +48,7 @@ def suppressed(boxes: Array, threshold: float, divisor: str) -> NDArray[np.intp]
 def paired_overlaps(boxes: Array, others: Array, unit: int = 1) -> Array:
     """Return the intersection over union (N,) of boxes (N, 4) and others (N, 4), pair by pair. A single shared row counts.
 
-    unit: 1 where a box's last row and column belong to it, 0 where not, as MS-CNN has boxes.
+    unit: 1 if a box's last row and column belong to it; 0 if not, as in MS-CNN.
     """
     low, high = np.maximum(boxes[:, :2], others[:, :2]), np.minimum(boxes[:, 2:], others[:, 2:])
     sizes, other_sizes = (of[:, 2:] - of[:, :2] + unit for of in (boxes, others))

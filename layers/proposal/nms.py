@@ -71,9 +71,8 @@ def suppress_by_definition(boxes: Array, areas: Array, unit: int, threshold: flo
 def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
     """Return the indices (K,) of the kept boxes, best first.
 
-    dets (N, 5): x1, y1, x2, y2, score. limit: most indices (0: all).
-
-    A NaN score sorts last. Overlaps are computed in the dtype of dets. In GPU mode the GPU does it, from GPU_FROM boxes on.
+    dets (N, 5): x1, y1, x2, y2, score. limit: most indices (0: all). A NaN score sorts last. Overlaps are computed in the dtype
+    of dets. In GPU mode the GPU computes it, from GPU_FROM boxes on.
     """
     table = np.asarray(dets)
     if gpu_mode() and len(table) >= GPU_FROM and table.dtype in (np.float32, np.float64):
@@ -110,9 +109,8 @@ def kept_boxes(boxes: Array, areas: Array, threshold: float, measure: Measure = 
 class Overlaps:
     """A test of which boxes overlap others (K, 4) by more than threshold, for at most `most` boxes at a time.
 
-    Every pass is over whole arrays that stay in cache and are used again: others' corners are laid out once for each row,
-    as NumPy's minimum of an array and a number is several times slower than that of two arrays. areas: the others' (K,), by
-    default those of their corners.
+    Every pass runs over whole arrays that stay in cache. Others' corners are repeated for each row: NumPy's minimum of an array
+    and a number is several times slower than of two arrays. areas: the others' (K,), by default those of their corners.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ class StandIn(Layer):
     def anchors_hint(self, channels: int) -> str:
         """Return advice on the anchors for this many channels of scores, for a layer that makes them from param_str.
 
-        A generate_anchors.py of the model's own, beside the prototxt or in its repository, gives the param_str to write.
+        The model's own generate_anchors.py, next to the prototxt or in its repository, gives the param_str to write.
         """
         if "scales" not in self.param_keys or self.param.type != "Python":
             return ""
@@ -123,9 +123,8 @@ class StandIn(Layer):
 def layer_parameters(layer: StandIn) -> dict[str, Any]:
     """Return a layer's param_str as a dict.
 
-    An attribute param_str or param_str_ set since construction takes precedence.
-
-    Raises LayerError for text that is not a mapping, and for keys that the layer does not know.
+    An attribute param_str or param_str_ set since construction takes precedence. Raises LayerError for text that is not a
+    mapping, and for keys that the layer does not know.
     """
     written = layer.param.python_param.param_str
     text = layer.param_str if layer.param_str != written else layer.param_str_

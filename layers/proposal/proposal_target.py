@@ -43,9 +43,7 @@ from minicaffe.registry import load
 def sample_rois(overlaps: Array, rois_per_image: int, settings: TrainSettings) -> tuple[Array, int]:
     """Return the sampled rois' indices (S,), foreground first, and the number of foreground ones.
 
-    overlaps (R,): with the best gt box.
-
-    rois_per_image: -1 takes every roi that is foreground or background.
+    overlaps (R,): with the best gt box. rois_per_image: -1 takes every roi that is foreground or background.
     """
     foreground = np.flatnonzero(overlaps >= settings.fg_thresh)
     background = np.flatnonzero((overlaps < settings.bg_thresh_hi) & (overlaps >= settings.bg_thresh_lo))
@@ -64,9 +62,8 @@ def choose(indices: Array, count: int) -> Array:
 def class_targets(labels: Array, targets: Array, num_classes: int, settings: TrainSettings) -> tuple[Array, Array]:
     """Return targets and inside weights, (R, 4 K) each, from labels (R,) and targets (R, 4).
 
-    They are zero except in the four columns of the roi's class.
-
-    With AGNOSTIC every foreground class uses columns 4 to 7. Background (label 0) has zeros everywhere.
+    They are zero except in the four columns of the roi's class. With AGNOSTIC every foreground class uses columns 4 to 7.
+    Background (label 0) has zeros everywhere.
     """
     of_class = np.zeros((len(labels), num_classes, 4))
     weights = np.zeros_like(of_class)

@@ -113,11 +113,11 @@ class Python(Layer):
 
 
 def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Let `type: "Python"` layers import the module called name: its code runs when a net that uses it is built.
+    """Let `type: "Python"` layers import the module called name. Its code runs when a net that uses it is built.
 
-    folder: where its file or package lies, if that need not be on sys.path. Of a.b the package a is looked for there, with all
-    that is in it; no other module in the folder can be imported by that. A module caffe.b is yours, and makes `import caffe`
-    mean minicaffe: serve_as_caffe.
+    folder: the folder of its file or package, if that is not on sys.path. For a.b the package a is looked up there, with all
+    its content; no other module in the folder can be imported. A module caffe.b is yours, and makes `import caffe` mean
+    minicaffe: serve_as_caffe.
     """
     package = name.partition(".")[0]
     if package == "caffe":
@@ -134,7 +134,7 @@ def layer_class(
 ) -> type[Layer]:
     """Return the class of a Python layer: from an allowed module, else a stand-in, else a registered class of that name.
 
-    Raises LayerError, which says how to allow or register it.
+    Raises LayerError with how to allow or register it.
     """
     module, name = param.python_param.module, param.python_param.layer
     if module in _allowed:
@@ -202,7 +202,7 @@ def _exists(module: str) -> bool:
 def _is_hidden(module: str) -> bool:
     """Return whether the name leads to one of minicaffe's files, as `layers.proposal` does in a folder with our layers.
 
-    Looks at a package before it is imported: a file imported under two names would make two of each of its classes.
+    Checks a package before it is imported: importing a file under two names would duplicate each of its classes.
     """
     parts = module.split(".")
     if parts[0] == "minicaffe":

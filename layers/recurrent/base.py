@@ -173,11 +173,10 @@ class Stateful(Layer):
 class Recurrent(Stateful):
     """A recurrent layer of D = num_output units, S streams of T steps.
 
-    A subclass sets states and gates and writes steps, steps_backward and, for weights beside the input's and the state's,
-    more_shapes and more_names.
+    Subclasses set states and gates, and define steps, steps_backward and, for further weights, more_shapes and more_names.
 
-    blobs: weight_x (gates D, inputs), bias (gates D), with a static input weight_static (gates D, its size), then
-    weight_h (gates D, D), then the subclass's.
+    blobs: weight_x (gates D, inputs), bias (gates D), with a static input weight_static (gates D, its size), then weight_h
+    (gates D, D), then the subclass's.
     """
 
     index_bottoms: tuple[int, ...] = (1,)
@@ -186,11 +185,9 @@ class Recurrent(Stateful):
     more_names: ClassVar[tuple[str, ...]] = ()
 
     def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
-        """Run the loop on u (T, S, gates D), which lacks weight_h's part.
+        """Run the loop on u (T, S, gates D), which lacks weight_h's part, and return the last states.
 
         It starts from the states start (S, D). y (T, S, D) is overwritten.
-
-        Returns the last states.
         """
         raise NotImplementedError
 

@@ -129,7 +129,7 @@ def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
 class SequenceLoss(Loss):
     """-log of the probability that scores (T, N, C) spell a sequence's labels, averaged over the sequences.
 
-    A layer of the family writes `targets` and sets `blank` in reshape. top: loss ().
+    Subclasses define `targets` and set `blank` in reshape. top: loss ().
     """
 
     copies = (3, 3)

@@ -108,16 +108,16 @@ def lstm_step_gradient(gates: Array, c_before: Array, c: Array, *, dc: Array, dh
 class LstmSteps:
     """The forward run of T steps of S streams of D units. It keeps what backward needs.
 
-    first_only: the first stream's h takes the place of every stream's.
+    first_only: the first stream's h replaces every stream's.
     """
 
     def __init__(self, weight_h: Array, cont: Array, *, first_only: bool = False) -> None:
         self.weight_h, self.cont, self.first_only = weight_h, cont, first_only
 
     def forward(self, u: Array, start: Sequence[Array], y: Array) -> list[Array]:
-        """Compute y (T, S, D) = h after each step, from u (T, S, 4 D) and h and c before the first (S, D).
+        """Compute y (T, S, D) = h after each step, and return the last h and c.
 
-        Returns the last two.
+        u: (T, S, 4 D); h and c before the first step: (S, D).
         """
         h, c = start
         self.carried = np.empty_like(y)

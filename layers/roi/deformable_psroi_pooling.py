@@ -67,7 +67,7 @@ class AxisTaps(NamedTuple):
 def axis_taps(places: Array, size: int) -> AxisTaps:
     """Return the taps of positions (..., n), which are on the map or NaN.
 
-    A whole place reads one pixel, twice, so its slope is 0; so does one past the outer pixels.
+    A whole position reads one pixel, twice, so its slope is 0; so does one past the outer pixels.
     """
     used = ~np.isnan(places) & (size > 0)
     inside = np.where(used, places, 0).clip(0, max(size - 1, 0))

@@ -58,9 +58,7 @@ class PSROILayer(RoiLayer):
 def part_bytes(x: Blob, y: Blob, of_value: int, of_output: int) -> int:
     """Return the memory of all threads, each with a part of the grid.
 
-    of_value: bytes for each number of the part's maps; of_output: for each number of y.
-
-    x (N, D * G * G, H, W), y (R, D, G, G).
+    of_value: bytes for each number of the part's maps; of_output: for each number of y. x (N, D * G * G, H, W), y (R, D, G, G).
     """
     (rois, dim, group, _), pixels = y.shape, x.shape[2] * x.shape[3]
     columns = max(-(-group // len(_columns(group, of_value * x.count // max(x.shape[0], 1)))), 1)
@@ -82,9 +80,7 @@ Work = Callable[[Array, GridPart, Scratch], Array]
 def pool_in_parts(x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Work) -> None:
     """Compute y (R, D, G, G) from x (N, D * G * G, H, W), part by part.
 
-    means maps a part's maps (D, P, H * W), P being its grid positions, to (P, R, D).
-
-    size: bytes that are worked on for an image.
+    means maps a part's maps (D, P, H * W), P being its grid positions, to (P, R, D). size: bytes of work for an image.
     """
     x = np.ascontiguousarray(x)  # else _maps would copy the whole image for every part
     if not x.size:
@@ -162,9 +158,8 @@ CHUNK = 2**22
 class GridTaps(NamedTuple):
     """The pixels that the grid's bins read on a map (H * W,).
 
-    rows: (G, KH, R); columns: (KW, G, R). The pixel is their sum; columns' weights hold the divisor.
-
-    Of a part of the grid: rows (KH, R), or (KH, P, R) where they differ from place to place, and columns (KW, P, R).
+    rows: (G, KH, R); columns: (KW, G, R). The pixel is their sum; columns' weights hold the divisor. For a part of the grid
+    rows are (KH, R), or (KH, P, R) if they differ between its positions, and columns are (KW, P, R).
     """
 
     rows: Ints

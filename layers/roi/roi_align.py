@@ -56,9 +56,7 @@ class RoiAlignGrid(WideningOperator, GridMeans):
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
         """Return the plan of rois, which are widened, scaled, moved by half a pixel and cut into bins.
 
-        The samples are the corners.
-
-        Start and end of the steps are the corners.
+        The samples are the corners, which are also the start and end of the steps.
         """
         rois = self.widened(rois)
         scaled = rois[:, 1:] * rois.dtype.type(self.spatial_scale)

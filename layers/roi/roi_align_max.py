@@ -105,12 +105,13 @@ class RoiAlignMax(GridOperator):
         add_at_samples(dy, plan, argmax, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
-        """Return the bytes. Forward's are a copy of the maps and, on each thread, a task's maxima and a step's samples.
+        """Return the bytes of forward, or of backward for rois that cover the whole map.
 
-        A step holds its samples four times: values, and weighted, summed and compared ones.
+        Forward: a copy of the maps and, on each thread, a task's maxima and a step's samples, four times (values, and weighted,
+        summed and compared ones).
 
-        Backward, of rois that have the whole map: the maps and the matrices of some rois; on each thread dy at a roi's samples
-        (and at the last one's), their numbers, and dy on its rows and on its pixels. Before that, a byte a number of dy.
+        Backward: the maps and the matrices of some rois; on each thread dy at a roi's samples (and at the last one's), their
+        numbers, and dy on its rows and on its pixels. Before that, one byte for each number of dy.
         """
         of_task = min(CHUNK, y.count) * (2 if train else 1) + 4 * VALUES
         size, threads = x.dtype.itemsize, get_num_threads()
@@ -325,11 +326,9 @@ def _alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], I
 
 
 def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps) -> Array:
-    """Return the samples at rows (SH, B) x columns (SW, B) of maps in table.
+    """Return the samples (SH * SW, B, C) at rows (SH, B) x columns (SW, B) of maps in table.
 
-    A map's pixels, `width` to a row, start at row `first` (B,) of table.
-
-    (SH * SW, B, C). The order of the additions is the original's.
+    A map's pixels, `width` to a row, start at row `first` (B,) of table. The order of the additions is the original's.
     """
     values = np.zeros((rows.low.shape[0], *columns.low.shape, table.shape[1]), table.dtype)
     part = np.empty(values.shape, table.dtype)
@@ -346,9 +345,8 @@ def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps)
 def _first_greatest(values: Array, maxima: Array, count: tuple[int, int], width: int) -> NDArray[np.int32]:
     """Return i * width + j of each bin's first sample that equals its maximum; -1 for none.
 
-    values: (SH * SW, B, C); maxima: (B, C).
-
-    It is the greatest of small whole numbers, most often of one byte, that count the bin's samples from the last.
+    values: (SH * SW, B, C); maxima: (B, C). The method takes the greatest of small integers, mostly of one byte, that count the
+    bin's samples from the last.
     """
     hits = np.equal(values, maxima).view(np.uint8)
     from_last = np.arange(len(values), 0, -1).astype(np.min_scalar_type(len(values)))[:, None, None]
@@ -430,9 +428,9 @@ def _add_at_pixels(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> Non
 
 
 def pixels_of_maxima(argmax: Array, samples: Samples, size: tuple[int, int]) -> Iterator[tuple[Ints, Ints, Array]]:
-    """Yield row, column and weight of each of the four pixels that the greatest samples read. argmax: (R, C, PH, PW).
+    """Yield row, column and weight of each of the four pixels that the greatest samples read.
 
-    Arrays of argmax's shape; -1 for a row or a column past the map, and where nothing won.
+    They have argmax's shape (R, C, PH, PW); -1 for a row or a column past the map, and if nothing won.
     """
     i, j = np.divmod(np.where(argmax >= 0, argmax, 0), size[1] + 1)
     r, _, ph, pw = np.ogrid[tuple(slice(n) for n in argmax.shape)]

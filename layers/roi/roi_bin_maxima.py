@@ -85,8 +85,8 @@ class Lengths(NamedTuple):
 class Windows(NamedTuple):
     """The windows that cover the bins of one image's rois (R',), on maps of size (H, W).
 
-    steps: some of the rois at a time, and for each window that a bin may need the row of the tables (bins,) that is its
-    maximum; the last row of all for an empty bin.
+    steps: some of the rois at a time, and for each window that a bin may need the row of the tables (bins,) with its maximum;
+    the very last row for an empty bin.
     """
 
     image: int
@@ -121,7 +121,7 @@ def _cover_image(plan: BinPlan, image: int, rois: Ints) -> Windows:
 def best_lengths(bins: Bins, pixels: int, times: int = 1) -> Lengths:
     """Return the lengths that need the fewest passes over elements: one for each table pixel, two for each further window.
 
-    They depend on the rois: powers of two for few rois, every length for many. times: how often each roi counts.
+    They depend on the rois: powers of two for few rois, every length for many. times: the multiplicity of each roi.
     """
     by_row, by_column = _choices(bins.hstart, bins.hend), _choices(bins.wstart, bins.wend)
     of_roi = times * bins.hstart.shape[1] * bins.wstart.shape[1]
@@ -158,7 +158,7 @@ def _choices(start: Ints, end: Ints) -> list[tuple[tuple[int, ...], Ints]]:
 def _cover(start: Ints, end: Ints, lengths: Sequence[int]) -> tuple[Ints, Ints, Ints]:
     """Return windows for the pixels from start to end (R, P), each the longest that fits.
 
-    The number of their length and the length (R, P), and how many are needed (R,).
+    They are given by the index of their length and the length (R, P), and by how many are needed (R,).
     """
     extent = np.maximum(end - start, 1)
     number = np.searchsorted(lengths, extent, side="right") - 1  # lengths[0] is 1: never -1
@@ -222,7 +222,7 @@ def _find_block(x: Array, windows: Windows, order: Order, y: Array) -> None:
 def window_tables(x: Array, lengths: Lengths, width: int, empty: float) -> Array:
     """Return (T * H * W + 1, C): the maxima of the windows of x (H * W, C) from each pixel on, table after table; then empty.
 
-    What belongs to windows that do not fit onto the map is left unset.
+    Entries of windows that do not fit on the map are unset.
     """
     pixels, channels = x.shape
     tables = np.empty((lengths.tables * pixels + 1, channels), x.dtype)

@@ -89,7 +89,7 @@ Places = TypeVar("Places")
 class RoiPlan(Generic[Places]):
     """The part of a map that rois (R, 5) read. It is made once in a forward, for backward, explain, trace and tests too.
 
-    size: (H, W) of the map; steps: how the rois came to lie there; places: the pixels or the samples of each bin.
+    size: (H, W) of the map; steps: how the rois were mapped there; places: the pixels or the samples of each bin.
     """
 
     rois: Array

@@ -26,8 +26,8 @@ class RoiLayer(Layer):
 
     bottom: x (N, C, H, W); rois (R, 5) or (R, 5, 1, 1). top: y (R, C', PH, PW). The diff of rois is zero.
 
-    Its operator does the work. Forward checks the rois and plans their bins, once; backward uses the same plan as long as
-    the bottoms still hold the same rois (and what else the plan is made of).
+    Its operator does the work. Forward checks the rois and plans their bins, once. Backward uses this plan as long as the rois,
+    and whatever else the plan depends on, stay the same.
     """
 
     num_bottom: ClassVar[Count] = 2
@@ -163,8 +163,8 @@ class RoiLayer(Layer):
 class MaximaLayer(RoiLayer):
     """A RoiLayer whose y are maxima. Backward adds each dy at the position of its maximum.
 
-    argmax (R, C, PH, PW): the places of the maxima, -1 for none. In TRAIN forward records them (has_argmax); in TEST
-    backward finds them when it needs them.
+    argmax (R, C, PH, PW): the positions of the maxima, -1 for none. In TRAIN forward records them (has_argmax); in TEST
+    backward finds them if needed.
     """
 
     argmax: Blob

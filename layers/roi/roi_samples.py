@@ -20,7 +20,7 @@ from .roi_geometry import Ints, RoiPlan
 class Samples(NamedTuple):
     """The samples of each bin, on the map: the grid h x w; NaN marks a missing sample.
 
-    h (R, PH, KH), w (R, PW, KW). per_bin (R,): what the sum over a bin's samples is divided by.
+    h (R, PH, KH), w (R, PW, KW). per_bin (R,): the divisor of the sum over a bin's samples.
     """
 
     h: Array

@@ -73,7 +73,7 @@ def whole_numbers(
 ) -> NDArray[np.intp]:
     """Return values as integers.
 
-    Raises LayerError, which shows the first one that is not a whole number in [0, end); error: makes it of that number.
+    Raises LayerError with the first one that is not a whole number in [0, end). error: makes the LayerError from that number.
     """
     with np.errstate(invalid="ignore"):
         index = values.astype(np.int32)  # what it cannot hold becomes negative, and so a great number without sign

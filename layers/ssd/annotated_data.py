@@ -223,9 +223,9 @@ class AnnotatedTransform:
         return boxes[counts]
 
     def _cropped(self, pixels: Array) -> tuple[Array, Window, Array | None]:
-        """Return the crop of pixels (H, W, C), random in phase TRAIN, else central, and its position.
+        """Return the crop of pixels (H, W, C), its window, and its relative corners (4,).
 
-        And that relative (4,).
+        It is random in phase TRAIN, else central. Without a crop size it is the whole image, without corners.
         """
         (high, wide), (height, width) = self.crop, pixels.shape[:2]
         if not high:

@@ -83,9 +83,8 @@ def check_frame(resize: caffe_pb2.ResizeParameter | None) -> None:
 def boxes_in_pixels(boxes: Array, image: Sized, resize: caffe_pb2.ResizeParameter | None) -> Array:
     """Return boxes (n, 4), relative to the net's input, in the image's pixels, cut at its edges.
 
-    resize: how the image became the input.
-
-    FIT_LARGE_SIZE_AND_PAD: relative to the padded frame. FIT_SMALL_SIZE with height_scale and width_scale: to these.
+    resize: how the image became the input. With FIT_LARGE_SIZE_AND_PAD boxes are relative to the padded frame. With
+    FIT_SMALL_SIZE, height_scale and width_scale they are relative to these.
     """
     size = np.array([image.width, image.height] * 2, boxes.dtype)
     if resize is not None and resize.resize_mode == Resize.FIT_SMALL_SIZE and resize.height_scale and resize.width_scale:
@@ -214,8 +213,8 @@ class Found(NamedTuple):
 class DetectionFiles:
     """A collector of each image's detections. It writes the files after the last image.
 
-    The images are those of name_size_file, or its first num_test_image; then the first comes again.
-    Raises DataError for a bad label map, list, format or directory, and for an existing file that no run wrote.
+    The images are name_size_file's, or its first num_test_image, again and again. Raises DataError for a bad label map, list,
+    format or directory, and for an existing file that no run wrote.
     """
 
     def __init__(self, param: caffe_pb2.SaveOutputParameter, labels: list[int]) -> None:

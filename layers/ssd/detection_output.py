@@ -139,7 +139,7 @@ class DetectionOutput(DynamicTops, Forked):
     def boxes(self, loc: Array, priors: Array, arm_loc: Array | None) -> list[tuple[Array, Array | None]]:
         """Return each image's boxes (L, P, 4), and their areas (L, P) if they are known.
 
-        loc and priors, and RefineDet's arm_loc or None: as the bottoms have them.
+        loc, priors and RefineDet's arm_loc (or None): the bottoms' data.
         """
         param, of_target = self.param.detection_output_param, self.param.detection_output_param.variance_encoded_in_target
         images, number, sets = len(loc), priors.size // 8, self.loc_classes

@@ -68,9 +68,7 @@ class Match(NamedTuple):
 def read_truths(layer: Layer, data: Array, images: int, param: caffe_pb2.MultiBoxLossParameter) -> list[Truths]:
     """Return each image's true boxes from rows (G, 8): image, class, instance, xmin, ymin, xmax, ymax, difficult.
 
-    Rows of image -1 are empty.
-
-    Raises LayerError for an image that the batch does not have, and for a label that is no object's class.
+    Rows of image -1 are empty. Raises LayerError for an image that the batch lacks, and for a label that is no object's class.
     """
     rows = data.reshape(-1, 8)
     rows = rows[rows[:, 0] != -1]
@@ -121,7 +119,7 @@ def _match(boxes: Array, truths: Array, threshold: float | None, inside_only: bo
 def match(overlaps: Array, threshold: float | None, ignored: NDArray[np.bool_]) -> tuple[Ints, Array]:
     """Return each prior's true box (P,), FREE or IGNORED, and its overlap (P,); a free prior's largest one.
 
-    overlaps: (P, G). threshold: for the priors that the bipartite matching leaves; None matches no more. ignored: (P,).
+    overlaps: (P, G). threshold: for priors left by the bipartite matching; None: match no more. ignored: (P,).
     """
     overlaps = np.where((overlaps > LEAST_OVERLAP) & ~ignored[:, None], overlaps, 0)
     truth = np.where(ignored, IGNORED, FREE)
@@ -186,7 +184,7 @@ def confidence_targets(
 ) -> NDArray[np.bool_]:
     """Return the priors' target classes (N, P, C).
 
-    background: whether unmatched ones stand for it, or for nothing.
+    background: whether the target of unmatched priors is the background, or none.
     """
     targets = np.zeros(shape, bool)
     if background and param.background_label_id < shape[2]:

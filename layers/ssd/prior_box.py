@@ -214,9 +214,7 @@ def prior_boxes(
 ) -> NDArray[np.float64]:
     """Return boxes (H, W, K, 4) of sides (K, 2) = width, height, relative to the image.
 
-    size, image, step: (height, width).
-
-    offset: of a box's centre in its cell, down and right, or both.
+    size, image, step: (height, width). offset: of a box's centre in its cell, down and right, or both.
     """
     return _boxes_around(_centres(size, step, offset), sides, image)
 

@@ -297,7 +297,7 @@ class VideoData(Forked, PrefetchingLayer):
 class ClipParam:
     """The common fields of both parameter blocks.
 
-    most_rate: the greatest that is drawn (0: none is); several: how many labels a line may have (0: one); old: C3D v1.0's.
+    most_rate: the greatest rate drawn (0: none is drawn); several: how many labels a line may have (0: one); old: C3D v1.0's.
     """
 
     source: str

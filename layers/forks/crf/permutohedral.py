@@ -53,8 +53,8 @@ def filter_by_definition(x: Array, corners: Int32, shares: Array, neighbours: In
 class Lattice:
     """The lattice of features (N, d), in units of the filter's standard deviation, for values of a dtype.
 
-    corners (N, d + 1): the lattice points of each point's simplex; shares (N, d + 1): its barycentric coordinates;
-    neighbours (d + 1, L, 2): the lattice points beside each in each direction, L where there is none.
+    corners (N, d + 1): the lattice points of each point's simplex; shares (N, d + 1): its barycentric coordinates; neighbours
+    (d + 1, L, 2): each lattice point's neighbours in each direction, L for none.
     """
 
     def __init__(self, features: Array, dtype: np.dtype[np.floating]) -> None:

@@ -19,11 +19,8 @@ from minicaffe.mode import TRAIN
 class LabelScores(Layer):
     """A layer that changes the scores of the labels.
 
-    bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,).
-
-    top: y (x's shape), may be in place; optionally the number that the layer changes scores by, (1,).
-
-    Raises LayerError for another number of labels.
+    bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: y (x's shape), may be in
+    place; optionally the number that the layer changes scores by, (1,). Raises LayerError for another number of labels.
     """
 
     num_bottom = 2

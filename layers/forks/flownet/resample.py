@@ -153,7 +153,7 @@ class Resample(Layer):
 class Filter:
     """The share of each of `size` pixels on an axis in each of `output` positions.
 
-    step, other: pixels a place on this axis and on the other one.
+    step, other: pixels for each position on this axis and on the other one.
     """
 
     size: int

@@ -47,10 +47,10 @@ LARGEST = 2**31 - 1
 class FrcnnSettings:
     """The settings that data layers read from a file.
 
-    scales: lengths that the short side may have; max_size: the most of the long side; use_flipped: whether images are mirrored;
-    pixel_means: of blue, green, red; n_classes: with background. Of makefile/frcnn alone: equalise (0: no, 1: brightness, 2:
-    each colour), align: what an image's sides are multiples of. refused: the keys that switch on what minicaffe lacks; own: the
-    keys of makefile/frcnn that are there.
+    scales: lengths that the short side may have; max_size: the greatest length of the long side; use_flipped: whether images
+    are mirrored; pixel_means: of blue, green, red; n_classes: with background. Only of makefile/frcnn: equalise (0: no, 1:
+    brightness, 2: each colour), align: the image's sides are multiples of it. refused: the keys that enable unsupported
+    features; own: the keys of makefile/frcnn that are given.
     """
 
     scales: tuple[float, ...]

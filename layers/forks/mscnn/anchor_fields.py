@@ -44,9 +44,9 @@ class Field:
 class Rules:
     """The rules for labelling anchors.
 
-    unit: 1 if a box's width is x2 - x1 + 1, else 0. threshold: the overlap above which an anchor is an object's. regions: the
-    sum of its parts in regions of no interest from which on an anchor is ignored; regions_first: even if it is an object's.
-    least: the overlap that an object needs to get the anchor at its centre if it has none.
+    unit: 1 if a box's width is x2 - x1 + 1, else 0. threshold: the overlap above which an anchor is an object's. regions: an
+    anchor is ignored if its parts in ignored regions sum up to this; regions_first: even if it is an object's. least: the
+    overlap that an object without an anchor needs to get the one at its centre.
     """
 
     unit: int
@@ -86,7 +86,7 @@ def label_maps(
 ) -> list[Array]:
     """Return a map (6, h, w) for each field: class (0: none), x and y of the centre, width, height, overlap.
 
-    placed: across and down, where the image lies in the frame (height, width). An anchor of class 0 whose overlap is above the
+    placed: across and down, the image's position in the frame (height, width). An anchor of class 0 whose overlap is above the
     threshold is ignored.
     """
     maps, best, best_field, matched = [], np.zeros(len(objects.boxes), F), np.zeros(len(objects.boxes), int), set()

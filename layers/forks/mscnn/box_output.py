@@ -100,7 +100,7 @@ class FieldBoxesOutput(DynamicTops):
     def sizes(self, deltas: Array, field: tuple[int, int], stride: int) -> tuple[Array, Array]:
         """Return the upper left corners (H, W, 2) and the sizes (H, W, 2) of boxes.
 
-        Deltas (4, H, W), field: width and height.
+        deltas: (4, H, W); field: width and height.
         """
         moved = deltas.transpose(1, 2, 0) * self.stds + self.means
         moved = np.clip(moved, -self.bounds, self.bounds)

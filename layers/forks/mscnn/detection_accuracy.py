@@ -39,7 +39,7 @@ class Truths(NamedTuple):
 class FieldGroups:
     """The G fields of a layer whose parameter block has field_w, field_h, cls_num and a stride field of this name.
 
-    Raises LayerError for bad ones.
+    Raises LayerError for bad fields.
     """
 
     def __init__(self, layer: Layer, param: Any, block: str, stride: str = "stride") -> None:
@@ -118,7 +118,7 @@ class FieldAccuracy(Layer):
     def put(self, top: Sequence[Blob], truths: Truths, right: NDArray[np.bool_], moves: Array, unit: int) -> None:
         """Fill in the tops from right classes (N G, H, W) and moves (N G, 4, H, W).
 
-        unit: 1 where a box's last row and column belong to it, 0 where not.
+        unit: 1 if a box's last row and column belong to it, else 0.
         """
         kinds, overlaps = self.groups.told(truths.kinds), truths.overlaps
         counts = ~self._ignored(kinds) & ~((kinds == 0) & (overlaps >= self.dtype.type(self.groups.param.bg_threshold)))

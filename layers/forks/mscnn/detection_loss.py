@@ -71,7 +71,7 @@ class FieldLosses(FieldGroups):
     ) -> tuple[float, Array]:
         """Return the loss of the deltas (N G, 4, H, W) at these positions, and its slopes.
 
-        A bounded delta has those of its bound.
+        A delta beyond its bound has the bound's loss and slopes.
         """
         scale, found = getattr(self.param, "lambda"), deltas.transpose(0, 2, 3, 1)[at]
         differences = (found if bound is None else np.clip(found, *bound)) - self.targets(truths, at)

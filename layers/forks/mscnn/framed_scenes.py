@@ -32,8 +32,7 @@ NOISE = 20
 class Labelling:
     """The labels, and the scaling of images to data.
 
-    empty: the row of boxes where a batch has none; least: boxes that are narrower or lower than this (width, height) are
-    ignored.
+    empty: the row of boxes for a batch without any; least (width, height): narrower or lower boxes are ignored.
     """
 
     fields: list[Field]
@@ -155,7 +154,7 @@ class FramedSource(ListSource[LabelledImage]):
 def read_fields(layer: Layer, block: str, strides: str) -> list[Field]:
     """Return the fields of a block with field_h, field_w and strides.
 
-    Raises LayerError for other numbers of them, and sizes of 0.
+    Raises LayerError if their numbers differ, and for sizes of 0.
     """
     param = getattr(layer.param, block)
     columns = [list(getattr(param, name)) for name in (strides, "field_h", "field_w")]

@@ -25,7 +25,7 @@ from minicaffe.layers.proposal.nms import Measure, kept_boxes
 class YoloOutput(DynamicTops):
     """Detections (1, 1, n, 7), one a row: 0, class from 1, score, xmin, ymin, xmax, ymax (1 is the image's width or height).
 
-    A layer of the family writes `found`. Where there is none: one row for each image, its number and then -1 throughout.
+    Subclasses define `found`. Without detections there is one row for each image: its number, then -1s.
     """
 
     num_top = 1
@@ -103,10 +103,8 @@ def decoded(cells: Array, anchors: Array, pixels: float) -> Array:
 def suppressed_rows(boxes: Array, of: Array, threshold: float) -> Array:
     """Return which rows remain, in order of their scores.
 
-    boxes (m, 4): centre and size; of (n,): the box of each row.
-
-    A box has a row for each class. What suppresses the best one suppresses the others, and else that one does, unless the box
-    has no area.
+    boxes (m, 4): centre and size; of (n,): the box of each row. A box has a row for each class. If its best row is suppressed,
+    so are the others; else it suppresses them, unless the box has no area.
     """
     rows = np.arange(len(of))
     best = np.zeros(len(boxes), np.intp)

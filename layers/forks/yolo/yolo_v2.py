@@ -42,8 +42,7 @@ OBJECT, CLASSES = 4, 5
 class Scales:
     """The weights of the four terms.
 
-    rescore: the objectness of a matched box is to be its overlap, not 1. favours_small: the term of its place grows for small
-    boxes.
+    rescore: a matched box's target objectness is its overlap, not 1. favours_small: its position's term grows for small boxes.
     """
 
     object: float
@@ -262,8 +261,8 @@ BLOCK = "detection_output_param"
 class CellDetectionOutput(DetectionOutput):
     """Detections (1, 1, n, 7) of one image, in cells; one row (0, -1, ...) if there are none.
 
-    bottom: x (1, num_box * (5 + num_classes), side, side). top: rows. biases: the anchors' widths and heights, in cells.
-    Raises LayerError for fields that mean nothing, anchors whose number is not num_box, and another shape.
+    bottom: x (1, num_box * (5 + num_classes), side, side). top: rows. biases: the anchors' widths and heights, in cells. Raises
+    LayerError for fields without effect, anchors whose number is not num_box, and another shape.
     """
 
     of_cells = True
