@@ -42,8 +42,8 @@ class Convolution(Fusing):
     bottom: x (N, C, *map), one or more of the same shape, sharing the weights. top: y (N, num_output, *windows), one
     for each bottom. Kernel, stride, pad and dilation in pixels. convolution_param.axis is C's axis; the axes before
     it are all images; no axis need follow. blobs: weight (num_output, C / group, *kernel), bias (num_output).
-    Raises LayerError when the window is not well given or does not fit the map, there are no channels, channels or
-    num_output are not divisible by group, bottoms differ, or the channels change after setup.
+    Raises LayerError when the window is invalid or does not fit the map, there are no channels, channels or num_output are not
+    divisible by group, bottoms differ, or the channels change after setup.
     """
 
     type = "Convolution"

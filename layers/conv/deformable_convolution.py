@@ -21,9 +21,7 @@ from minicaffe.threads import get_num_threads
 
 
 class DeformableConvolution(Layer):
-    """Convolution with moved taps (see the module's formula).
-
-    A convolution whose taps are moved, each by an offset of its own at each window.
+    """Convolution whose taps are moved, each by its own offset at each window.
 
         y[m, o] = bias[m] + sum over c, taps of weight[m, c, tap] * x[c] at (o * stride - pad + tap * dilation + offset[g, tap,
         o])
@@ -36,7 +34,7 @@ class DeformableConvolution(Layer):
     bottom: x (N, C, H, W); offset (N, deformable_group * kh * kw * 2, OH, OW) in pixels of the map, of each tap first down,
     then to the right. top: y (N, num_output, OH, OW). Both bottoms get gradients. blobs: weight (num_output, C / group, kh,
     kw), bias (num_output).
-    Raises LayerError when the window is not well given or does not fit the map, the offset has another shape, channels are not
+    Raises LayerError when the window is invalid or does not fit the map, the offset has another shape, channels are not
     divisible by group and deformable_group or num_output by group, axis is not 1, or the channels change after setup.
     """
 
@@ -206,9 +204,7 @@ def sample_by_definition(x: Array, h: float, w: float) -> float:
 
 
 class ModulatedDeformableConvolution(DeformableConvolution):
-    """Convolution with moved and weighted taps (see the module's formula).
-
-    A deformable convolution whose samples each have a factor, the mask.
+    """Deformable convolution whose samples are each multiplied by a factor, the mask.
 
         y[m, o] = bias[m] + sum over c, taps of weight[m, c, tap] * mask[g, tap, o] * x[c] at (o * stride - pad + tap * dilation
                   + offset[g, tap, o])

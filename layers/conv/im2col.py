@@ -29,7 +29,7 @@ class Im2col(Layer):
     """The windows of x, unrolled.
 
     bottom: x (N, C, *map). top: y (N, C * kernel size, *windows). convolution_param.axis is C's axis.
-    Raises LayerError when the window is not well given, or does not fit the map.
+    Raises LayerError when the window is invalid or does not fit the map.
     """
 
     type = "Im2col"

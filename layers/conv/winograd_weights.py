@@ -121,7 +121,7 @@ def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory:
 
 
 def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memory: Array) -> Array:
-    """Return the tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), in the mode `way` of WAYS."""
+    """Return the tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), transformed by WAYS[name]."""
     (overlap, across, down), scratch = WAYS[name], Scratch()
     channels = count_of_pieces(tiling.window) * maps.shape[1]
     ends = list(accumulate((block.tiles for block in batch), initial=0))  # where each block's lie among the batch's
@@ -228,7 +228,7 @@ def _of_data_gradient(shapes: Shapes, window: Window, group: int) -> Numbers:
 
 
 def _of_weight_gradient(shapes: Shapes, window: Window, group: int) -> Numbers:
-    """Count large arrays only: each thread's tiles are fewer than convolve's."""
+    """Count no tiles: each thread holds fewer than in convolve."""
     x, weight, y = shapes
     pieces, filters, channels = count_of_pieces(window), weight[0] // group, weight[1]
     cut = Cut.of(Tiling(x[0], y[2:], window), filters, pieces, channels)

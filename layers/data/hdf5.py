@@ -23,9 +23,10 @@ from minicaffe.layers.data.prefetching import Order, PrefetchingLayer
 
 
 class HDF5Data(PrefetchingLayer):
-    """The rows of the files that hdf5_data_param.source lists, one file after the other, then from the first again.
+    """Rows of the datasets of HDF5 files, one dataset for each top.
 
-    Rows of the datasets of HDF5 files, one dataset for each top. Source: Caffe's hdf5_data_layer.cpp.
+    The files that hdf5_data_param.source lists are read one after the other, again and again. Source: Caffe's
+    hdf5_data_layer.cpp.
 
     No bottom. top[i]: (batch_size, ...), rows of the dataset that is named as the top; numbers of any type, plain or packed
     with gzip, shuffle and fletcher32. A file is held in memory while it is read from. shuffle: the files in another order each
@@ -143,10 +144,10 @@ def _dataset(file: Any, name: str, path: str, rows: int | None = None) -> Array:
 
 
 class HDF5Output(Layer):
-    """Two bottoms written to a file as the datasets data and label. Source: Caffe's hdf5_output_layer.cpp.
+    """Two bottoms written to a file as the datasets data and label.
 
     Each forward appends its rows to the datasets (N, C, H, W). The first forward starts a new file; an older file stays until
-    these rows are written.
+    these rows are written. Source: Caffe's hdf5_output_layer.cpp.
 
     bottom: data (N, ...) and label (N, ...), at most 4 axes; absent ones count as 1. No top, no gradient. (Caffe fails at the
     second forward, as the datasets are there already.)

@@ -137,7 +137,7 @@ def check_skip(layer: Layer, block: str, images: Sequence[object]) -> Shard:
 
 
 class ImageData(PrefetchingLayer):
-    """The images that image_data_param.source lists, `NAME LABEL` on each line, from the first again after the last.
+    """The images that image_data_param.source lists, `NAME LABEL` on each line, again and again.
 
     No bottom. top: data (batch_size, C, H, W), blue, green, red (is_color: false: grey), resized to new_height x new_width
     where these are given, then transformed as transform_param says (of SSD's fields those that Data takes); labels

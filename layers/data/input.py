@@ -20,7 +20,7 @@ from minicaffe.proto import caffe_pb2
 class Input(Layer):
     """Tops of input_param's shapes, which the caller fills.
 
-    Blobs that the caller fills. Source: Caffe's input_layer.hpp.
+    Source: Caffe's input_layer.hpp.
 
     No bottom. top[i]: input_param.shape[i], or the one shape for every top.
     Raises LayerError when the number of shapes is neither 0, 1 nor the number of tops.
@@ -52,7 +52,7 @@ class Input(Layer):
 class DummyData(Layer):
     """Tops of given shapes. A constant filler fills once, at setup; other fillers fill at each forward.
 
-    Tops that fillers fill, for tests and timing. Source: Caffe's dummy_data_layer.hpp.
+    For tests and timing. Source: Caffe's dummy_data_layer.hpp.
 
     No bottom. top[i]: shape[i], or the older num, channels, height, width (4 axes); one shape, or one number of a kind, serves
     every top. data_filler likewise; none given: zeros.
@@ -102,7 +102,7 @@ class DummyData(Layer):
 class MemoryData(DataLayer):
     """Batches of the arrays given to reset (see Net.set_input_arrays), again and again.
 
-    Batches of arrays that the caller hands over. Source: Caffe's memory_data_layer.cpp.
+    Source: Caffe's memory_data_layer.cpp.
 
     No bottom. top: data (batch_size, channels, height, width), labels (batch_size, 1, 1, 1). transform_param is not applied, as
     in Caffe.

@@ -75,9 +75,7 @@ class LabelledListSource(ListSource[Paired]):
 
 
 class DenseImageData(PrefetchingLayer):
-    """The images that dense_image_data_param.source lists, `NAME LABEL_IMAGE` on each line, with a label for each pixel.
-
-    Images with their label images, from a text file of names.
+    """Images and label images listed in dense_image_data_param.source, `NAME LABEL_IMAGE` on each line, again and again.
 
     Source: caffe-segnet's dense_image_data_layer.cpp; label_divide_factor: caffe-enet's.
 
@@ -122,9 +120,9 @@ LISTED = {
 
 
 class ImageSegData(PrefetchingLayer):
-    """The images that image_data_param.source lists, with a label for each pixel, from the first again after the last.
+    """The images that image_data_param.source lists, with a label for each pixel, again and again.
 
-    Images with their segmentations, from a text file of names. Source: DeepLab's image_seg_data_layer.cpp.
+    Source: DeepLab's image_seg_data_layer.cpp.
 
     No bottom. top: data (batch_size, C, H, W), blue, green, red (is_color: false: grey), resized to new_height x new_width
     where these are given; labels (batch_size, 1, H, W), cropped and mirrored with the data; the image's height and width, at

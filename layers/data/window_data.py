@@ -116,11 +116,10 @@ def _widened(box: Box, crop: int, context_pad: int, square: bool) -> Box:
 class WindowData(PrefetchingLayer):
     """Windows drawn at random: those with overlap below bg_threshold first, then those with overlap >= fg_threshold.
 
-    fg_fraction of a batch is foreground.
-
-    No bottom. top: data (batch_size, C, crop_size, crop_size): (pixel - mean) * window_data_param.scale; labels (batch_size,),
-    0 for background. crop_mode: "warp", or "square" (the box is made square first). context_pad: so many pixels around the box.
-    What lies outside the image is 0. From transform_param come crop_size, mirror and the mean, whose centre is subtracted.
+    fg_fraction of a batch is foreground. No bottom. top: data (batch_size, C, crop_size, crop_size): (pixel - mean) *
+    window_data_param.scale; labels (batch_size,), 0 for background. crop_mode: "warp", or "square" (the box is made square
+    first). context_pad: so many pixels around the box. What lies outside the image is 0. From transform_param come crop_size,
+    mirror and the mean, whose centre is subtracted.
     Raises LayerError for a window file that cannot be read, no windows to draw from, an image that cannot be read or lacks a
     window's pixels, and a mean that does not fit.
     """

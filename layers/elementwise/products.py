@@ -67,7 +67,7 @@ def _multiply(x: Array, factor: Array, y: Array) -> None:
 class Axpy(Layer):
     """out[n, c, ...] = a[n, c] x[n, c, ...] + y[n, c, ...]; da[n, c] = the sum of dout x, dx = a dout, dy = dout.
 
-    Out = a x + y, with one number a for each map. Source: SENet's axpy_layer.hpp (Hu et al., 2018).
+    Source: SENet's axpy_layer.hpp (Hu et al., 2018).
 
     bottom: a (N, C) or (N, C, 1, ...), x (N, C, ...), y (x's shape). top: out (x's shape).
     Raises LayerError when x has fewer than two axes, a lacks one number for each map, or y and x differ in shape.
@@ -127,8 +127,6 @@ class Axpy(Layer):
 class BroadcastMul(BroadcastProduct):
     """y[n, c, ...] = x[n, c, ...] * s[n, c].
 
-    Every map of x times one number, y[n, c, h, w] = x[n, c, h, w] * s[n, c].
-
     Source: beniz/caffe's broadcast_mul_layer.cpp.
 
     bottom: x (N, C, ...), s (N, C) or (N, C, 1, ...). top: y (N, C, ...).
@@ -146,8 +144,7 @@ class BroadcastMul(BroadcastProduct):
 class ChannelScale(BroadcastProduct):
     """y[n, c, ...] = x[n, c, ...] * s[n, ...].
 
-    Every pixel of x times one number, y[n, c, p] = x[n, c, p] * s[n, p]. Source: happynear's
-    channel_scale_layer.cpp.
+    Source: happynear's channel_scale_layer.cpp.
 
     bottom: x (N, C, ...), s (N, ...) or (N, 1, ...). top: y (N, C, ...).
     Raises LayerError for other shapes; for global_scale, whose number is not learned but set from outside; and for do_forward,
@@ -172,8 +169,6 @@ class ChannelScale(BroadcastProduct):
 
 class SpatialProduct(BroadcastProduct):
     """y[n, c, ...] = x[n, c, ...] * s[n, 0, ...]. MaskPooling is the same.
-
-    Every channel of x times one map, y[n, c, h, w] = x[n, c, h, w] * s[n, 0, h, w].
 
     Source: hszhao/PSPNet's spatial_product_layer.cpp; MNC (arXiv:1512.04412), where it is called MaskPooling.
 

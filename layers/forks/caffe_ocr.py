@@ -34,7 +34,7 @@ CHANNEL = (0, 2, 3)
 
 @dataclass
 class Norm:
-    """The blobs (1, C, 1, 1) of one normalisation. factor: by which the stored sums are scaled, 0 for none."""
+    """The blobs (1, C, 1, 1) of one normalisation. factor: the divisor of the stored sums, 0 for none."""
 
     scale: Blob
     bias: Blob

@@ -19,8 +19,6 @@ THETA = ("theta_1_1", "theta_1_2", "theta_1_3", "theta_2_1", "theta_2_2", "theta
 class SpatialTransformer(Layer):
     """V = U sampled at the grid mapped by theta. dU adds each dV to its four pixels; dtheta is their slope times dV.
 
-    A map sampled bilinearly at an affine image of a grid.
-
         place = theta (y, x, 1),  y = 2 i / H' - 1, x = 2 j / W' - 1 of output pixel (i, j): first the row, then the column
         V[c, i, j] = U[c, (row + 1) H / 2, (column + 1) W / 2], between the four pixels around; those outside of U count as 0
 
@@ -165,8 +163,6 @@ def _flat(maps: Array) -> Array:
 class Transformer(Layer):
     """y = x sampled at the grid mapped by theta, 0 outside; gradients as SpatialTransformer's.
 
-    Happynear's spatial transformer, whose output is as large as its map, and 0 where a place is outside of it.
-
         place = theta (y, x, 1), as SpatialTransformer's; outside: beyond the first or the last pixel
 
     The original lays its grid out with the height in the place of the width. A map that is wider than high is thus sampled at
@@ -222,9 +218,7 @@ class Transformer(Layer):
 
 
 class STLoss(Loss):
-    """loss = half the squared distances from [-1, 1], averaged over N images and output_H x output_W positions.
-
-    How far the places of a spatial transformer are outside of its map.
+    """Half the squared distance of a spatial transformer's positions from its map, averaged over images and positions.
 
         loss = the sum over images and grid places of (max(0, |row| - 1)^2 + max(0, |column| - 1)^2) / 2, over their number
 

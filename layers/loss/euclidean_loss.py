@@ -20,9 +20,7 @@ from minicaffe.layers.loss.loss import (
 
 
 class EuclideanLoss(DifferenceLoss):
-    """loss = sum((x - target)^2) / (2 N).
-
-    Half the mean squared distance.
+    """Half the mean squared distance: loss = sum((x - target)^2) / (2 N).
 
         loss = sum((x - target)^2) / (2 N)        dx = (x - target) / N = -dtarget
 

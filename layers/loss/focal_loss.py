@@ -37,11 +37,10 @@ class FocalLoss(Forked, Loss):
     bottom: x (N, C, ...) scores, labels (N, ...) one for each position. top: loss (); optionally the probabilities, of
     x's shape, whose diff is not used. The axis is focal_loss_param.axis if given, else softmax_param.axis (default 1).
     loss_param: ignore_label, normalization (default VALID), normalize, pre_fixed_normalizer.
-    Which of the two it is, type ONEADDP (happynear's) or axis, engine (DeepDetect's) say, else the net's fork; with alpha 1
-    it is the same number.
-    LINEAR computes what ORIGIN does, as in the forks, with a warning.
-    Raises LayerError where nothing tells the kind; for gamma < 0, alpha <= 0, happynear's alpha < 1 with a gamma that is not
-    whole; for another number of labels, and a label that is not whole or not a class.
+    The kind is happynear's for type ONEADDP, DeepDetect's for axis or engine, else the net's fork's. With alpha 1 both give the
+    same number. LINEAR computes what ORIGIN does, as in the forks, with a warning.
+    Raises LayerError if the kind is unknown; for gamma < 0, alpha <= 0, happynear's alpha < 1 with a gamma that is not whole;
+    for another number of labels, and a label that is not whole or not a class.
     """
 
     type = "FocalLoss"

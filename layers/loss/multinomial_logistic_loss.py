@@ -23,9 +23,7 @@ LOG_THRESHOLD = 1e-20
 
 
 class MultinomialLogisticLoss(ImageLoss):
-    """loss = -sum(log p[label]) / N.
-
-    The mean negative log of given probabilities at the true classes.
+    """The mean negative log of given probabilities at the true classes.
 
         loss = -sum_i log(max(p_i[label_i], 1e-20)) / N        dp_i[label_i] = -1 / (N max(p_i[label_i], 1e-20))
 

@@ -41,14 +41,14 @@ INFERENCE = caffe_pb2.BNParameter.INFERENCE
 class BN(Forked):
     """y = slope * (x - mean) / sqrt(var + eps) + bias, channel by channel (axis 1).
 
-    PSPNet's blobs: slope, bias, mean, variance; SegNet's: scale, shift; each (1, C, 1, 1). Which of the two it is, bn_param's
-    fields say, else two further tops (SegNet's) or more than two param blocks (PSPNet's), else the number of stored blobs, else
-    the net's fork: without a fork it cannot run until it gets weights.
-    PSPNet's mean and variance are not learnt, and frozen nothing is: their lr_mult and decay_mult are set to 0.
+    PSPNet's blobs: slope, bias, mean, variance; SegNet's: scale, shift; each (1, C, 1, 1). The kind follows from bn_param's
+    fields, else from two further tops (SegNet's) or more than two param blocks (PSPNet's), else from the number of stored
+    blobs, else from the net's fork. Without a fork the layer cannot run until it has weights. PSPNet's mean and variance are
+    not learnt, and frozen nothing is: their lr_mult and decay_mult are set to 0.
     bottom: x (N, C, ...). top: y (x's shape; may be in place); SegNet's optionally the batch's mean and variance
     (1, C, 1, 1), whose diffs are not read.
-    Raises LayerError for fields of both, forward where nothing tells which; fewer than two axes, another number of channels,
-    and eps, momentum that are negative.
+    Raises LayerError for fields of both, forward if the kind is unknown; fewer than two axes, another number of channels, and
+    eps, momentum that are negative.
     """
 
     type = "BN"

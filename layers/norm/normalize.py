@@ -43,7 +43,8 @@ class Normalize(Forked):
     blobs: scale, one number (channel_shared, the default) or one for each channel (C,); 1 unless scale_filler says otherwise.
     normalize_param or a second top, n (N, 1, ...): normalize_type L2 or L1, and no blobs; the tops have at least 4 axes, the
     last ones of length 1 where the bottom has fewer.
-    With none of these fields the net's weights tell whether there is a scale, else its fork; until then it cannot run.
+    Without these fields the net's weights determine whether there is a scale, else its fork does. Until then the layer cannot
+    run.
     Raises LayerError for a bottom of fewer than 2 axes, when the number of channels changes, and for a normalize_type that is
     neither L2 nor L1, fix_gradient, norm_param beside normalize_param, and PSPNet's, which has no field and no scale.
     """

@@ -23,8 +23,6 @@ MAX, AVE, TILE = caffe_pb2.UnpoolingParameter.MAX, caffe_pb2.UnpoolingParameter.
 class Unpooling(Layer):
     """The reverse of Pooling with the same kernel and stride (pad must be 0); MAX, AVE or TILE.
 
-    Each number of a pooled map put back into, or spread over, its window.
-
         MAX   y = 0 but for x at its mask's place, or without a mask at its window's first pixel (the map's last where past it)
         AVE   y = the sum over the windows that cover a pixel of x / the window's size, clipped to the map
         TILE  the same without the division
@@ -174,7 +172,7 @@ SEGNETS = ("scale_h", "scale_w", "pad_out_h", "pad_out_w", "upsample_h", "upsamp
 class Upsample(Forked):
     """With a mask, each number at its position, else 0. Without one, each pixel repeated scale x scale times.
 
-    SegNet's, which puts each number where the mask of a MAX pooling says, or YOLO's, which repeats each pixel.
+    With a mask it is SegNet's layer, without one YOLO's.
 
         two bottoms: y = 0 but for y[n, c, mask[n, c, h, w]] = x[n, c, h, w]
         one bottom:  y[..., h, w] = x[..., h / scale, w / scale]

@@ -29,8 +29,6 @@ CHWICK, CAFFE_OCR = "ChWick", "caffe_ocr"
 class CTCGreedyDecoder(Forked):
     """The best path of each sequence: the best class of each time step, repeats merged and blanks dropped. No gradient.
 
-    The labels that the likeliest class of each time step spells.
-
         repeats are merged, blanks dropped;  accuracy = 1 - mean over the sequences of (edit distance / the longer one's length)
 
     Source: ctc_decoder_layer.cpp of ChWick's Caffe, and of caffe_ocr as CC4.0 keeps it; Graves et al., Connectionist Temporal
@@ -42,8 +40,8 @@ class CTCGreedyDecoder(Forked):
     ctc_decoder_param: blank_index (default: the last class); ctc_merge_repeated: false keeps repeats.
     caffe_ocr's takes scores alone, for the labels; or scores and true labels (N, L), -1 after the last, in which blanks are
     dropped, for the accuracy and the fraction of sequences without an error (1, 2, 1, 1). Its default blank is 0.
-    Raises LayerError for shapes and numbers of tops that do not match, a blank that is no class, and where nothing tells
-    whether a second bottom holds indicators or labels.
+    Raises LayerError for shapes and numbers of tops that do not match, a blank that is no class, and if it is unclear whether a
+    second bottom holds indicators or labels.
     """
 
     type = "CTCGreedyDecoder"
@@ -134,8 +132,6 @@ class CTCGreedyDecoder(Forked):
 
 class LabelsequenceAccuracy(Layer):
     """The share of sequences whose best path equals their labels. No gradient.
-
-    How many sequences the likeliest class of each time step spells without an error.
 
     Repeats are merged, blanks dropped. Source: crnn.caffe's labelsequence_accuracy_layer.cpp.
 

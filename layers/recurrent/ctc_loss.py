@@ -111,10 +111,6 @@ CAFFE_OCR, CHWICK = "caffe_ocr", "ChWick"
 class WarpCTCLoss(Forked, SequenceLoss):
     """-log of the probability that scores over time spell their labels, averaged over sequences (warp-ctc's).
 
-    Connectionist temporal classification as Baidu's warp-ctc computes it, of caffe_ocr.
-
-        loss = the mean over the sequences of -log(the probability that the scores spell the sequence's labels)
-
     The formula is in ctc.py. Source: warp_ctc_loss_layer.cpp of caffe_ocr as caffe_ocr_for_linux keeps it, after ChWick's,
     which counts labels and blanks otherwise.
 

@@ -23,9 +23,7 @@ from minicaffe.layers.recurrent.base import Recurrent, Stateful
 
 
 class LSTMUnit(Layer):
-    """c = f c_before + i g, h = o tanh(c).
-
-    One time step of an LSTM, after the products with the weights.
+    """One time step of an LSTM, after the products with the weights.
 
         i, f, o = sigmoid(gates 0, 1, 2), f times cont; g = tanh(gate 3); c = f c_before + i g; h = o tanh(c)
     Source: Caffe's lstm_unit_layer.cpp. Its derivative of f is f (1 - f) with cont in f, which is exact for cont 0 and 1.

@@ -17,7 +17,7 @@ from minicaffe.reads import Axis, along, moved
 class Concat(Layer):
     """y = x_0, x_1, ... one after the other along `axis` (default 1; concat_dim is its older name).
 
-    Bottoms joined end to end along one axis. Source: Caffe's concat_layer.hpp.
+    Source: Caffe's concat_layer.hpp.
 
     bottom[i]: x_i (..., K_i, ...), equal but for the axis. top: y (..., sum of K_i, ...). One bottom: top shares its memory.
     Raises LayerError when axis is out of range, both axis and concat_dim are given, or the other axes differ.
@@ -110,7 +110,7 @@ def without(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
 class Slice(Layer):
     """top[i] = the bottom between slice_point[i - 1] and slice_point[i] on `axis` (default 1; slice_dim is its older name).
 
-    One bottom cut into tops along one axis; the opposite of Concat. Source: Caffe's slice_layer.hpp.
+    The opposite of Concat. Source: Caffe's slice_layer.hpp.
 
     Without slice_point the parts are equal.
     bottom: x (..., K, ...). top[i]: (..., K_i, ...), the K_i adding up to K. One top: it shares the bottom's memory.

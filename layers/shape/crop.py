@@ -18,7 +18,7 @@ BVLC, LONGJON = "BVLC Caffe", "longjon's Caffe"
 class Crop(Forked):
     """y = x, with every axis from `axis` (default 2) on cut to the second bottom's length, starting at offset.
 
-    The part of one bottom that has another's size. Source: Caffe's crop_layer.hpp; longjon's for automatic offsets.
+    Source: Caffe's crop_layer.hpp; longjon's for automatic offsets.
 
     offset: none (0), one for all cut axes, or one for each. The second bottom gives lengths only; its gradient is 0.
     Without crop_param the layer is BVLC's, with offset 0, or longjon's (FCN, HED), with the offsets that align x with the

@@ -99,22 +99,22 @@ def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:
 class Filter(DynamicTops):
     """y[i] = the items of x[i] whose selector is not 0.
 
-    Only the items of a batch that a selector names: y = x[selector != 0]. Source: Caffe's filter_layer.cpp.
-
-    With channel-pruning's filter_param it is another layer, ChannelFilter.
-
-    ChannelFilter: Filter with channel-pruning's filter_param: the channels for which the stored selector is not 0.
-
-        y = x's channels c with selector[c] != 0, in order        dx = dy in those channels, 0 in the others
-
-    Source: He et al., Channel Pruning (arXiv:1707.06168); ethanhe42/caffe-pro's filter_layer.cpp and .cu, of which the code for
-    the CPU is not written.
+    Source: Caffe's filter_layer.cpp.
 
     bottom: any number of x[i] (N, ...), then the selector (N), which may have more axes of length 1. top: y[i] (M, ...), M
     being how many numbers of the selector are not 0. The tops have their true shapes from the first forward on; before
     that, they are given all N items.
     Raises LayerError when the selector has more than N numbers or a bottom another number of items, or the tops are not
     one fewer than the bottoms.
+
+    With channel-pruning's filter_param it is another layer, ChannelFilter.
+
+    ChannelFilter is Filter with channel-pruning's filter_param: the channels for which the stored selector is not 0.
+
+        y = x's channels c with selector[c] != 0, in order        dx = dy in those channels, 0 in the others
+
+    Source: He et al., Channel Pruning (arXiv:1707.06168); ethanhe42/caffe-pro's filter_layer.cpp and .cu, of which the code for
+    the CPU is not written.
     """
 
     type = "Filter"
@@ -243,7 +243,7 @@ class ChannelFilter(Layer):
 class Gather(Layer):
     """The bottoms as tops: each top shares its bottom's memory (data and diff).
 
-    What temporal segment networks' Caffe joins from all its MPI ranks; in one process, the bottoms themselves.
+    In temporal segment networks' Caffe it joins the bottoms of all MPI ranks. In one process the tops are the bottoms.
 
         y_i = x_i        dx_i = dy_i
 
@@ -276,9 +276,9 @@ class Gather(Layer):
 class Scatter(Gather):
     """The bottoms as tops: each top shares its bottom's memory (data and diff).
 
-    What temporal segment networks' Caffe deals out to all its MPI ranks; in one process, the bottoms themselves.
+    In temporal segment networks' Caffe it deals batches out to all MPI ranks. In one process the tops are the bottoms.
 
-    It undoes Gather, and is as it is here. Source: PSPNet's scatter_layer.cpp (Wang et al., 2016), the same fork's.
+    It undoes Gather, and here works like it. Source: PSPNet's scatter_layer.cpp (Wang et al., 2016), the same fork's.
 
     bottom[i]: any shapes. top[i]: x[i]. Raises LayerError when there are not as many tops as bottoms.
     """

@@ -88,7 +88,7 @@ def on_device(tables: Tables, numbers: ArrayLike) -> int:
 class Permute(Rearranged):
     """y = transpose(x, order): axis i of y is axis order[i] of x.
 
-    The axes in another order, y = transpose(x, order). Source: the SSD fork's permute_layer.cpp.
+    Source: the SSD fork's permute_layer.cpp.
 
     bottom: x, any shape. top: y, of x's shape in that order. permute_param.order lists axes; those it leaves out follow
     in order, so that `order: 0 order: 2 order: 3 order: 1` makes (N, C, H, W) into (N, H, W, C).
@@ -116,7 +116,7 @@ class Permute(Rearranged):
 class Transpose(Rearranged):
     """y = transpose(x, dim): axis i of y is axis dim[i] of x.
 
-    The axes in another order, y = transpose(x, dim). Source: CTPN's transpose_layer.cpp (Tian et al., 2016).
+    Source: CTPN's transpose_layer.cpp (Tian et al., 2016).
 
     bottom: x, any shape. top: y, of x's shape in that order. transpose_param.dim lists every axis of x once.
     Raises LayerError for a list that does not.
@@ -140,7 +140,7 @@ class Transpose(Rearranged):
 class Reverse(Rearranged):
     """y = x with reverse_param.axis (default 0; negative: from the end) back to front.
 
-    One axis back to front, y[i] = x[K - 1 - i] along it. Source: CTPN's reverse_layer.cpp (Tian et al., 2016).
+    Source: CTPN's reverse_layer.cpp (Tian et al., 2016).
 
     bottom: x (any shape). top: y (the same shape). Raises LayerError when x has no such axis.
     """
@@ -159,7 +159,7 @@ class Reverse(Rearranged):
 class Flip(Rearranged):
     """y = x with its last axis back to front (flip_param.flip_width, the default), its last but one (flip_height), or both.
 
-    Maps mirrored, y[h, w] = x[h, W - 1 - w]. Source: happynear/caffe-windows' flip_layer.cpp.
+    Source: happynear/caffe-windows' flip_layer.cpp.
 
     bottom: x (N, C, H, W). top: y (the same shape). Raises LayerError for another number of axes.
     """
@@ -179,9 +179,7 @@ class Flip(Rearranged):
 
 
 class ShuffleChannel(Rearranged):
-    """The channels as a table of `group` rows, read column by column: first each group's first channel, and so on.
-
-    The channels of groups, interleaved: y[n, j g + i, ...] = x[n, i C/g + j, ...].
+    """The channels of groups, interleaved: y[n, j g + i, ...] = x[n, i C/g + j, ...].
 
     Source: Zhang et al., ShuffleNet (arXiv:1707.01083); farmingyard's shuffle_channel_layer.cpp.
 
@@ -217,9 +215,7 @@ class ShuffleChannel(Rearranged):
 
 
 class Reorg(Rearranged):
-    """The numbers of x in darknet's order: C s^2 channels of maps s times smaller each way; with reverse, larger.
-
-    An image's numbers in darknet's order, as more channels of a smaller map (YOLO's passthrough layer), and back.
+    """The numbers of x in darknet's order, as more channels of smaller maps (YOLO's passthrough), or with reverse back.
 
     With s = stride and K = C / s^2, for an image x (C, H, W):
         reorg     x's memory read as (K, H, s, W, s), its axes in the order 2, 4, 0, 1, 3; y is (C s^2, H / s, W / s)

@@ -121,7 +121,7 @@ def infer_axis(shape: tuple[int, ...], new: Sequence[int]) -> int | None:
 class Flatten(Layer):
     """The axes from `axis` (default 1) to `end_axis` (default -1, the last), both included, merged into one.
 
-    Several axes made one, with no copy. Source: Caffe's flatten_layer.hpp.
+    Nothing is copied. Source: Caffe's flatten_layer.hpp.
 
     bottom: x (N, C, H, W). top: y (N, C * H * W) by default, x's memory (data and diff).
     Raises LayerError when an axis is out of range, or end_axis is before axis.

@@ -15,7 +15,7 @@ from minicaffe.threads import Index, each_block
 class Split(Layer):
     """Every top is the bottom. Backward sums all the tops' diffs, also unwritten ones (zeros).
 
-    One blob handed to several readers. y_i = x, dx = sum of dy_i. Source: Caffe's split_layer.hpp.
+    y_i = x, dx = sum of dy_i. Source: Caffe's split_layer.hpp.
 
     bottom: x (any shape). top[i]: x, in the bottom's memory (no copy); diffs are separate.
     The net inserts this layer wherever a blob has more than one reader. Raises no LayerError.

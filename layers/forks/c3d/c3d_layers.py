@@ -49,10 +49,8 @@ class OfClips(Convolution):
 class Convolution3D(OfClips):
     """Convolution's y, with kernels of kernel_depth frames of kernel_size x kernel_size pixels.
 
-    C3D's name for a convolution of clips, with one kernel size, stride and pad in space and one of each in
-    time.
-
-    Source: Tran et al., 2015; C3D's convolution3d_layer.cpp.
+    C3D's name for a convolution of clips, with one kernel size, stride and pad in space and one of each in time. Source: Tran
+    et al., 2015; C3D's convolution3d_layer.cpp.
 
     bottom: x (N, C, L, H, W). top: y (N, num_output, L', H', W'). convolution3d_param: stride and pad in pixels,
     temporal_stride and temporal_pad in frames. blobs: weight (num_output, C, kernel_depth,
@@ -83,9 +81,9 @@ Taps = tuple[tuple[slice, ...], tuple[slice, ...]]
 
 
 class Pooling3D(Layer):
-    """Windows of kernel_depth x kernel_size x kernel_size, each giving one number. MAX's gradient goes to the first maximum.
+    """The maximum or mean of each window of kernel_depth x kernel_size x kernel_size in a clip.
 
-    The maximum or the mean of every window of frames and pixels of a clip.
+    MAX's gradient goes to the first maximum.
 
         L' = ceil((L - kernel_depth) / temporal_stride) + 1, H' and W' likewise; windows are clipped to the clip
 

@@ -175,7 +175,7 @@ FIELDS = {
 
 
 class VideoData(Forked, PrefetchingLayer):
-    """The clips that video_data_param.source lists, `PATH START LABEL` on each line, from the first again after the last.
+    """The clips that video_data_param.source lists, `PATH START LABEL` on each line, again and again.
 
     No bottom. top: data (batch_size, 3, new_length, H, W), blue, green, red, resized to new_height x new_width where these are
     given, then transformed as transform_param says (scale, mirror, crop_size, mean_file, mean_value), all frames of a clip
@@ -190,7 +190,7 @@ class VideoData(Forked, PrefetchingLayer):
     modality: FLOW 2 new_length num_segments, x and y in turn; labels (batch_size, 1, 1, 1). new_length frames of each of
     num_segments equal parts, at a place that is drawn in TRAIN and central in TEST; name_pattern: the frames' names. From
     transform_param also multi_scale, scale_ratios, max_distort, fix_crop, more_fix_crop, is_flow (minicaffe/data/clips.py).
-    The fields tell which it is, else the net's fork, else whether the list's first path is a folder.
+    The kind follows from the fields, else from the net's fork, else from whether the list's first path is a folder.
     Raises LayerError, with the list's line, for a line of other words, a video or frame that cannot be read, and a video that
     ends early: in TRAIN too, where C3D takes the next clip; for a mean that does not fit, and for SSD's video_type: WEBCAM.
     """

@@ -42,9 +42,7 @@ class LabelScores(Layer):
 
 
 class LabelSpecificAdd(LabelScores):
-    """y = x, with the bias added to the scores of the labels in TRAIN; dx = dy.
-
-    A bias added to the score of the label, where that is above -bias, in TRAIN.
+    """A bias added to the label's score where it is above -bias, in TRAIN; dx = dy.
 
         y[i, j] = x[i, j] + bias for j = label_i and x[i, j] > -bias; else x[i, j]
 
@@ -94,14 +92,13 @@ class LabelSpecificAdd(LabelScores):
 
 
 class LabelSpecificRescale(LabelScores):
-    """Scores scaled by whether they are the label's, in TRAIN, and in TEST with rescale_test; else y = x.
-
-    The scores of the labels times one number, those of the other classes times another.
+    """The labels' scores times one number, the others times another, in TRAIN, and in TEST with rescale_test.
 
         y[i, label_i] = w x + (1 - w with bias_fix), with for_ip only where x > 0        y[i, j] = negative_weight x
 
-    w is positive_weight; with positive_weight_base, in TRAIN, base (1 + gamma t)^-power, at least positive_weight_min, at most
-    positive_weight_max; t grows by 1 with each forward, before that. Source: happynear's label_specific_rescale.cpp.
+    Otherwise y = x. w is positive_weight; with positive_weight_base, in TRAIN, base (1 + gamma t)^-power, at least
+    positive_weight_min, at most positive_weight_max; t grows by 1 with each forward, before that. Source: happynear's
+    label_specific_rescale.cpp.
 
     bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: y (x's shape), may be in
     place; optionally w (1,). positive_lower_bound and negative_upper_bound have no effect, as in the original.
@@ -162,9 +159,7 @@ class LabelSpecificRescale(LabelScores):
 
 
 class MarginInnerProduct(Layer):
-    """Scores |x| cos a, with a margin for the labels' classes.
-
-    Scores by the angle to each class, with a margin for the own one (A-Softmax).
+    """Scores |x| cos a by the angle to each class, with a margin for the label's class (A-Softmax).
 
         y[i, j] = |x_i| cos a_ij,  a_ij the angle between x_i and the row w_j of length 1
         y[i, label_i] = |x_i| (lambda cos a + psi(a)) / (1 + lambda)

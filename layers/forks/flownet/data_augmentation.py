@@ -39,8 +39,6 @@ PLACED = ("mirror", "dx", "dy", "angle", "zoom_x", "zoom_y")
 class GenerateAugmentationParameters(Layer):
     """Coefficients drawn by augmentation_param's generators in TRAIN, or with augment_during_test.
 
-    The coefficients of an augmentation, drawn at random, alone or on top of others.
-
     Source: FlowNet 2's generate_augmentation_parameters_layer.cu (Ilg et al., 2017).
 
     bottom: coefficients (N, 42, 1, 1), the images (N, C, H, W) that they augment, and images of the crop's size; or the
@@ -133,7 +131,7 @@ NAMES = ("iterations", "mean", "channel_mean")
 class DataAugmentation(LayoutFromWeights):
     """Crops of crop_height x crop_width, augmented in TRAIN or with augment_during_test, less the mean.
 
-    Images cropped, turned, zoomed and recoloured at random, less their mean, which it computes and stores.
+    Augmented images are rotated, zoomed and recoloured at random. The layer computes and stores the mean.
 
         y[c, i, j] = x[c, at (j, i) mapped by the coefficients, bilinearly], recoloured - mean
 
@@ -323,8 +321,6 @@ def sample(x: Array, places: Array, y: Array) -> None:
 
 class FlowAugmentation(Layer):
     """The flow of crops of crop_height x crop_width whose images were augmented by these coefficients.
-
-    The flow between two images that were augmented, from the flow between the images.
 
         y[i, j] = map2^-1(p + flow[at p, rounded]) - (j, i),  p = map1(j, i)
 

@@ -197,8 +197,6 @@ def spans(count: int) -> list[tuple[int, int]]:
 class FlowWarp(Layer):
     """y = x at the positions that the flow points to. dx adds each dy to its four pixels; dflow is their slope times dy.
 
-    An image sampled where a flow points, bilinearly.
-
         y[c, i, j] = x[c, i + v[i, j], j + u[i, j]], between the four pixels around; fill_value outside of the image
 
     The flow's channel 0 is u, to the right, and channel 1 is v, down, in pixels. Past the last row or column its pixels count
@@ -245,7 +243,7 @@ class FlowWarp(Layer):
 class Warp(FlowWarp):
     """FlowWarp with 0 wherever a flow points past the centre of the last row or column; dx and dflow are 0 there.
 
-    An image sampled where a flow points, bilinearly; 0 past its last row and column. Source: PWC-Net's warp_layer.cu.
+    Source: PWC-Net's warp_layer.cu.
 
     bottom: x (N, C, H, W), flow (N, 2, H, W), right and down in pixels. top: y (N, C, H, W). The gradient of a flow that points
     to a pixel is the slope to the next one; the original takes the mean of both.

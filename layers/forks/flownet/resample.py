@@ -18,10 +18,8 @@ from minicaffe.proto import caffe_pb2
 class Accum(Layer):
     """y[:, the channels of bottom k] = bottom k, resized to (H, W).
 
-    Maps resized bilinearly to one size, corners on corners, and joined along the channels.
-
-    The size is that of the largest bottom, or a larger one that is given. Source: FlowNet 2's accum_layer.cpp (Ilg et al.,
-    2017).
+    Maps are resized bilinearly, with aligned corners. The size is that of the largest bottom, or a larger one that is given.
+    Source: FlowNet 2's accum_layer.cpp (Ilg et al., 2017).
 
     bottom: x_0 (N, C_0, H_0, W_0), ..., and with have_reference at last a blob of the wanted size. top: y (N, sum of C_k, H,
     W): accum_param's top_height and top_width, or the largest sizes rounded up to multiples of size_divisible_by, where both
@@ -92,11 +90,10 @@ NEAREST, LINEAR, CUBIC = _TYPE.NEAREST, _TYPE.LINEAR, _TYPE.CUBIC
 
 
 class Resample(Layer):
-    """y = A x B^T for each map; dx = A^T dy B.
+    """Maps resized with the nearest pixel, or with a linear or cubic filter.
 
-    Maps resized with the nearest pixel, or with a linear or cubic filter.
-
-        y = A x B^T, with the filter's weights of rows in A (h, H) and of columns in B (w, W), each row divided by its sum
+        y = A x B^T,  dx = A^T dy B,  with the filter's weights of rows in A (h, H) and of columns in B (w, W),
+        each row divided by its sum
 
     Place i of w columns lies at i f_x + f_y / 2 - 1/2 of W, with f_x = W / w and f_y = H / h: the fork exchanged the two
     halves. Where maps shrink, antialias stretches the filter by f_x and f_y. Positions are float32 in float64 nets too.
@@ -189,9 +186,7 @@ def cubic(x: Array) -> Array:
 
 
 class Downsample(Layer):
-    """The weighted mean y (N, C, h, w) of the known pixels around each position. As in the fork, it has no gradient.
-
-    Maps made smaller with a linear filter, corners on corners; NaN counts as unknown.
+    """Maps made smaller with a linear filter and aligned corners; NaN counts as unknown. No gradient, as in the fork.
 
         y = A x B^T / A (x is known) B^T, with the weights max(0, 1 - |place - pixel| / ratio) of rows in A (h, H), of columns
         in B (w, W)

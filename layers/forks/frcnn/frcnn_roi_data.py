@@ -138,7 +138,7 @@ class FrcnnRoiData(Forked, PrefetchingLayer):
     in pixels of the scaled image. window_data_param.config: the JSON file of settings.
     D-X-Y's leaves difficult boxes out, and in TRAIN mirrors half of the images where use_flipped is 1. makefile/frcnn's keeps
     them, mirrors none, shrinks by means of areas, equalises histograms (use_hist_equalize) and pads with 0 on the right and
-    below to multiples of im_size_align. Its own settings tell it, else the net's fork.
+    below to multiples of im_size_align. makefile/frcnn's is selected by its own settings, else by the net's fork.
     Raises LayerError for a list, settings or an image that cannot be read, a box of an unknown class, for an image without a
     box (makefile/frcnn's), and for settings that are not built: in TRAIN data_jitter, data_rand_scale and data_rand_rotate, and
     use_haze_free and IMS_PER_BATCH.

@@ -25,9 +25,9 @@ STRIDE = 16
 
 
 class FrcnnProposal(Proposal):
-    """As Proposal, with the nine anchors of the fork's voc_config.json, 16 pixels apart, which a warning says.
+    """makefile/frcnn's Proposal, with the nine anchors of the fork's voc_config.json, 16 pixels apart.
 
-    Proposal of makefile/frcnn, whose anchors and limits are in a file of settings, not in the prototxt.
+    The fork reads its anchors and limits from a settings file, not from the prototxt. A warning reports these anchors.
 
     Source: makefile/frcnn's frcnn_proposal_layer.cpp and examples/FRCNN/config/voc_config.json; its limits, NMS and least sizes
     are those of py-faster-rcnn.
@@ -51,9 +51,9 @@ class FrcnnProposal(Proposal):
 
 
 class FrcnnAnchorTarget(AnchorTarget):
-    """As AnchorTarget, with the nine anchors of the fork's voc_config.json, 16 pixels apart, which a warning says.
+    """makefile/frcnn's AnchorTarget, with the nine anchors of the fork's voc_config.json, 16 pixels apart.
 
-    AnchorTarget of makefile/frcnn, whose anchors are in a file of settings, not in the prototxt.
+    The fork reads its anchors from a settings file, not from the prototxt. A warning reports these anchors.
 
     Source: makefile/frcnn's frcnn_anchor_target_layer.cpp and examples/FRCNN/config/voc_config.json; its limits are those of
     py-faster-rcnn.
@@ -81,9 +81,9 @@ CLASSES = 21
 
 
 class FrcnnProposalTarget(ProposalTarget):
-    """As ProposalTarget, for the 21 classes of the fork's voc_config.json, which a warning says.
+    """makefile/frcnn's ProposalTarget, for the 21 classes of the fork's voc_config.json.
 
-    ProposalTarget of makefile/frcnn, which repeats background rois where there are too few.
+    It repeats background rois if there are too few. A warning reports these classes.
 
         foreground: overlap >= FG_THRESH + 0.1 stage, at most the whole part of FG_FRACTION BATCH_SIZE
         background: overlap in [0, BG_THRESH_HI + 0.1 stage), repeated in turn until there are BATCH_SIZE rois

@@ -32,8 +32,6 @@ CASCADE, MAKEFILE = "Cascade R-CNN", "makefile/frcnn"
 class DecodeBBox(DynamicTops, Forked):
     """Rois moved by the regression of the one foreground class; in training only those useful to the next stage.
 
-    Rois moved by the regression of a cascade's stage, as the next stage's rois.
-
         centre' = centre + t_xy size,  size' = size exp(t_wh),  size = x2 - x1 + 1
 
     makefile/frcnn's takes the regression of one class of each roi, with size' to its right and lower end, not size' - 1.
@@ -246,9 +244,7 @@ MOST = 0.975
 
 
 class BboxAccuracy(Layer):
-    """The mean overlap of the regressed rois, and of the rois before it.
-
-    How far the regressed rois of a training batch overlap the boxes that they were matched with.
+    """The mean overlap of a training batch's regressed rois with their matched boxes, and that of the rois before.
 
         mean intersection over union of foreground rois, but those with an overlap above 0.975 (true boxes that were added)
 

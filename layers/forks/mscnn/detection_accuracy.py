@@ -144,14 +144,12 @@ BLOCK = "detection_accuracy_param"
 class DetectionAccuracy(FieldAccuracy):
     """The fraction of top_k classes, over all fields and those with an object; the mean overlap of the latter's boxes.
 
-    How often MS-CNN's proposals tell their class, and how far they overlap the true boxes.
-
     Source: mscnn's detection_accuracy_layer.cpp.
 
     bottom: x (N, cls_num + 4, H, W), scores and deltas; labels (N, 6, H, W).
-    top: (1, 1, 1, 2); optionally (1, 1, 1, 1). -1 where nothing counts: background with an overlap >= bg_threshold, and
-    ignore_label, do not.
-    Of equal scores the last class goes first. bbox_reg_param is not read: the deltas count as they are. No gradient.
+    top: (1, 1, 1, 2); optionally (1, 1, 1, 1). -1 if nothing counts. Background with an overlap >= bg_threshold and
+    ignore_label do not count. Of equal scores the last class goes first. bbox_reg_param is not read: the deltas count as they
+    are. No gradient.
     Raises LayerError for shapes that do not match, sizes, strides and bounds that are not > 0, a coord_num other than 4, and a
     top_k that is not from 1 to cls_num.
     """
@@ -185,14 +183,11 @@ GROUP_BLOCK = "detection_group_accuracy_param"
 class DetectionGroupAccuracy(FieldAccuracy):
     """The fraction of right classes, over all fields and those with an object; the mean overlap of the latter's boxes.
 
-    How often Cascade R-CNN's proposals tell their class, and how far they overlap the true boxes.
-
     Source: cascade-rcnn's detection_group_accuracy_layer.cpp.
 
     bottom: scores (N G, cls_num, H, W), deltas (N G, 4, H, W), labels (N G, 6, H, W).
-    top: (1, 1, 1, 2); optionally (1, 1, 1, 1). -1 where nothing counts: background with an overlap >= bg_threshold, and
-    ignore_label, do not.
-    Of equal scores the first class is told. No gradient.
+    top: (1, 1, 1, 2); optionally (1, 1, 1, 1). -1 if nothing counts. Background with an overlap >= bg_threshold and
+    ignore_label do not count. Of equal scores the first class counts. No gradient.
     Raises LayerError for shapes that do not match, and sizes, strides and bounds that are not > 0.
     """
 

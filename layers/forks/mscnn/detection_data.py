@@ -31,9 +31,9 @@ ASPECTS = 0.05
 
 
 class ImageGtData(PrefetchingLayer):
-    """The images of image_gt_data_param.source, again and again, shuffled or not.
+    """The images of image_gt_data_param.source, again and again, with MS-CNN's anchor labels and true boxes.
 
-    Images with the labels of MS-CNN's anchors, and the true boxes. Source: its image_gt_data_layer.cpp.
+    Source: mscnn's image_gt_data_layer.cpp.
 
     No bottom. top: data (batch_size, 3, H, W), blue, green, red: (pixel - mean) * scale; for each field a map (batch_size, 6,
     h, w) of class, x, y of the centre, width, height, overlap, a place every downsample_rate pixels; with output_gt_boxes the
@@ -151,12 +151,12 @@ ALONE = (("resize_height", "resize_ratio", "short_size"), ("crop_height", "crop_
 
 
 class DetectionData(PrefetchingLayer):
-    """The images of detection_data_param.source, again and again.
+    """The images of detection_data_param.source, again and again, with Cascade R-CNN's anchor labels and boxes.
 
     shuffle: "random", "random_aspect" (all upright images, then all others, or the reverse) or "random_mix_aspect"
     (mix_group_size of one kind, then of the other).
 
-    Images with the labels of Cascade R-CNN's anchors, and the boxes. Source: its detection_data_layer.cpp.
+    Source: cascade-rcnn's detection_data_layer.cpp.
 
     No bottom. top: data (batch_size, 3, H, W), blue, green, red: (pixel - mean) * transform_param.scale; for each field a map
     (batch_size, 6, h, w) as ImageGtData's, a place every `stride` pixels, boxes' widths x2 - x1 + 1; with output_gt_boxes the

@@ -72,9 +72,7 @@ class HardMining(Layer):
 
 
 class ScaleRoute(DynamicTops):
-    """The rows of each bottom whose rois are of this level's size.
-
-    The rois of one level of a feature pyramid, by their size.
+    """The rows of each bottom whose rois are of one level of a feature pyramid, by their size.
 
         low_scale <= sqrt(area of the roi) < high_scale; if none is, the one whose size is nearest the middle, in octaves
 

@@ -18,8 +18,6 @@ from minicaffe.layers.loss.loss import Loss
 class CrossConvolution(Layer):
     """Every window of a times every window of b, of the same size, stride and pad.
 
-    One image convolved with the windows of another as its filters.
-
         y[n, p, o] = sum_k u[n, k, p] v[n, k, o]        u, v: the windows of a and b as columns, as Im2col's
 
     dU = V dy^T and dV = U dy, whose windows are then added up. Source: pulkitag/caffe's cross_convolution_layer.cpp, whose
@@ -93,8 +91,6 @@ class CrossConvolution(Layer):
 class EuclideanLossWithIgnore(Loss):
     """Half the mean squared distance of the items that count. An item counts if 1 follows its target's numbers.
 
-    EuclideanLoss over the items whose target says that they count.
-
         loss = sum_i s_i / (2 K)        s_i = sum((x_i - t_i)^2), K: how many items count
 
     With is_normalized s_i is divided by z_i = sum(x_i^2), or with normalize_choice 1 sum(t_i^2), where that is not 0:
@@ -156,9 +152,7 @@ class EuclideanLossWithIgnore(Loss):
 
 
 class RandomNoise(Layer):
-    """y = x + noise, drawn anew in each forward.
-
-    Gaussian noise added to each number, in TRAIN and in TEST.
+    """Gaussian noise added to each number, drawn anew in each forward, in TRAIN and in TEST.
 
         y = x + r        r of mean mu and standard deviation sigma
 

@@ -27,8 +27,6 @@ from minicaffe.proto import caffe_pb2
 class GenericWindowData(PrefetchingLayer):
     """The examples of a file in order, again and again. An example's channels are the windows of its images.
 
-    Groups of windows cut out of images, one group after the other, with numbers as labels.
-
     Source: pulkitag/caffe's generic_window_data_layer.cpp and crop_data_layer.cpp, whose images of a group draw equal random
     numbers. Unlike WindowData it warps what a window has inside its image to the whole crop.
 
@@ -150,8 +148,6 @@ MOST_DRAWS = 10_000
 
 class SquareBoxData(PrefetchingLayer):
     """Random squares around objects that are drawn at random from the file, warped to one size.
-
-    Squares of random sizes cut out of images around their objects.
 
         size = max(image's height, width) * u, u in [mn_bxsz_by_imsz, mx_bxsz_by_imsz)
         centre = object + d, d in [-mx_dist, mx_dist) right and down; drawn again unless it is in the image and |d| < size

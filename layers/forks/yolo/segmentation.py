@@ -54,9 +54,7 @@ BLOCK = "segmentation_evaluate_param"
 
 
 class SegmentationEvaluate(Layer):
-    """Each class's overlap in the first image.
-
-    How far the maps of an image overlap the true ones.
+    """The overlap of each class's predicted and true maps in the first image.
 
         overlap of a class = pixels where both exceed threshold / pixels where one does, 0 where both never do
 

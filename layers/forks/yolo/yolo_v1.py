@@ -215,7 +215,7 @@ Found = tuple[Array, Array, NDArray[np.intp]]
 class EvalDetection(Forked):
     """For each image the number of true boxes per class, then rows: class from 0, score, right, wrong; zeros at the end.
 
-    Which of YOLO's boxes are right, for average precision to be computed from.
+    Average precision is computed from these rows.
 
         the boxes of all classes together, best score first: one goes if its overlap with a kept one is >= nms
         per class, best score first: right if no better one took the true box that it overlaps most, by >= threshold
