@@ -1,7 +1,4 @@
-"""Images with label images: DenseImageData and ImageSegData.
-
-Batches of images with a label image each, for ImageSegData and DenseImageData.
-"""
+"""Images with label images: DenseImageData and ImageSegData."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Products of a blob with one number for each map, each pixel or each channel.
-
-x times a factor that has one number for several of x's, for layers that say which.
-"""
+"""Products of a blob with one number for each map, each pixel or each channel."""
 
 from __future__ import annotations
 

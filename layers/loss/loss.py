@@ -1,8 +1,8 @@
 """The base classes of losses.
 
-How losses read their bottoms: scores over a class axis, whole labels, pairs of one size. Source: Caffe's loss_layer.cpp.
+They read scores over a class axis, whole labels, and pairs of one size. Source: Caffe's loss_layer.cpp.
 
-What a loss is divided by: loss_param's normalization, for every layer that honours it.
+The divisor of a loss is loss_param's normalization, in every layer that honours it.
 
     FULL: all positions; VALID: the positions that are not ignored; BATCH_SIZE: the images (or rois);
     PRE_FIXED: pre_fixed_normalizer; NONE: 1. Never less than 1, so that nothing to learn from is a loss of 0.

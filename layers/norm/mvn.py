@@ -1,7 +1,7 @@
 """MVN: mean and variance normalisation of every map: y = (x - mean) / (sqrt(var) + eps).
 
     dx = (dy - mean(dy) - y mean(y dy)) / (sqrt(var) + eps)
-Source: Caffe's mvn_layer.cpp. Its dx takes eps for 0 beside sqrt(var); so does this one.
+Source: Caffe's mvn_layer.cpp. Its dx treats eps as 0 next to sqrt(var); so does this one.
 """
 
 from __future__ import annotations

@@ -6,10 +6,6 @@
 
 Source: Faster R-CNN (arXiv:1506.01497), section 3.1.2; py-faster-rcnn's rpn/anchor_target_layer.py. Here a gt box that no
 anchor touches makes no anchor positive; there it makes every anchor positive that misses it.
-
-Which anchors the RPN learns from, with which labels, targets and weights: the pure half of AnchorTarget.
-
-Source: Faster R-CNN (arXiv:1506.01497), section 3.1.2; py-faster-rcnn's rpn/anchor_target_layer.py.
 """
 
 from __future__ import annotations

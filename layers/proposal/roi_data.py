@@ -6,10 +6,6 @@
 
 Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py, and fast-rcnn's. Here every image is seen once before any is
 seen again.
-
-Batches for RoIData: which images come next, their gt boxes, and the rois sampled from them.
-
-Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ and l (U,) the labels with blanks around and between them, the sums over the beg
     dx[t, c]    = y[t, c] - sum_{u: l[u] = c} alpha[t, u] beta[t, u] exp(loss)
 
 all as float64 logarithms. Source: Graves et al., Connectionist Temporal Classification (ICML 2006).
-
-The base of the losses of connectionist temporal classification, and how they read their bottoms.
 """
 
 from __future__ import annotations

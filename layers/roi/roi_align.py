@@ -6,7 +6,7 @@
 
 Source: the ROIAlign layer written for Caffe; Mask R-CNN (He et al. 2017); cascade-rcnn. With roi_align_param an explicit pool
 decides; without it a given sampling_ratio, 0 too, means AVE. With roi_pooling_param a given pad_ratio, 0 too, is Cascade
-R-CNN's; without it the net's fork decides, and where nothing tells that it is Caffe's.
+R-CNN's; without it the net's fork decides, else it is Caffe's.
 
 Cascade R-CNN's ROIAlign: bilinear samples at the corners of the bins.
 

@@ -10,7 +10,7 @@ SSD's random crops: boxes drawn in an image until one meets a condition on the o
 
 Source: Liu et al., SSD (arXiv:1512.02325), section 2.2, data augmentation; the SSD fork's sampler.cpp and bbox_util.cpp.
 
-What AnnotatedData does to an image and its boxes before the mean and the scale.
+AnnotatedData changes an image and its boxes before the mean and the scale:
 
     distort_param -> expand_param -> crop by a batch sampler -> resize_param -> noise_param -> crop_size -> mirror
 

@@ -1,20 +1,20 @@
 """The terms of MultiBoxLoss: matching, mining, confidence and localisation.
 
-Which prior box stands for which true box, for MultiBoxLoss.
+Matching of prior boxes to true boxes:
 
     first every true box takes the free prior that overlaps it most, the best pair of all first (bipartite);
     then, per prediction, each prior left takes the true box that it overlaps most, if by overlap_threshold or more
 
 Source: Liu et al., SSD (arXiv:1512.02325), section 2.2; the SSD fork's bbox_util.cpp.
 
-The two terms of MultiBoxLoss over the priors that were picked, with their gradients.
+The two terms over the selected priors, with their gradients:
 
     localisation: smooth L1 (or half the square) of code - target's code, for each matched prior
     confidence:   cross entropy of softmax(scores), or of sigmoid(scores), with the class that the prior stands for
 
 Source: the SSD fork's bbox_util.cpp (EncodeLocPrediction, EncodeConfPrediction).
 
-Which priors MultiBoxLoss learns from: of the many that stand for nothing, or of all, those with the largest loss.
+Mining selects the priors with the largest loss, among the unmatched ones or among all:
 
     MAX_NEGATIVE: every matched prior, and the worst neg_pos_ratio times as many free ones that overlap by < neg_overlap
     HARD_EXAMPLE: the sample_size worst priors, matched or free, by their whole loss

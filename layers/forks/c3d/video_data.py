@@ -1,11 +1,7 @@
-"""VideoData: listed clips of videos or frame folders (C3D), one video's frames (SSD), or segments of videos stored as images.
-
-The last is temporal segment networks'.
+"""VideoData: listed clips of videos or frame folders (C3D), one video's frames (SSD), or temporal segment networks' segments.
 
 Source: the video_data_layer.cpp of C3D v1.1 and of v1.0, whose VIDEO_DATA has its fields in image_data_param, of SSD, and of
 yjxiong/caffe.
-
-Batches of VideoData as SSD and as temporal segment networks have it: the frames of one video, and segments of many.
 """
 
 from __future__ import annotations
