@@ -1,9 +1,9 @@
 """Captures: a stream's work between begin and end becomes a CUDA graph, which one driver call runs again (graph.py).
 
-Nothing runs during a capture, so a wait, and a copy from or to the host, have no place in it: each is refused with
-NotCapturedError, and what was captured so far is dropped. Memory comes from a pool of the capture's own: what is freed during
-the capture serves it again, and the graph keeps it from all others. Its blocks are those that the stream's earlier passes left
-in the device's pool, and new ones, which the driver gives beside the capture.
+Nothing runs during a capture, so a wait, and a copy from or to the host, have no place in it. Each is refused with
+NotCapturedError, and the capture is dropped. Memory comes from the capture's own pool: blocks freed during the capture are
+reused in it, and the graph keeps them from all others. Its blocks come from the device's pool, if the stream's earlier passes
+left them there, or new from the driver, which allocates them outside the capture.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ time; auto, or nothing, leaves the choice to `supports`. What gradients.py makes
 matrices in any case.
 
 WeightCache: Winograd's factors are four times the weights, of 5x5 six times, and making them takes a third of the time of
-VGG16's last convolutions. In TEST they are used again while the weights are surely the same, or, where somebody holds a view of
-the weights and may write to them at any time, bit for bit those of a copy. The comparison takes 0.5 ms for 512x512 filters (9.4
+VGG16's last convolutions. In TEST they are reused while the weights are unchanged. If somebody holds a view of the weights and
+may write to them at any time, they are compared bit for bit with a copy. The comparison takes 0.5 ms for 512x512 filters (9.4
 MB), where the convolution takes 20. Panels (tiled.py) take no more time than a comparison: they are made anew.
 """
 
@@ -98,7 +98,7 @@ class WeightCache:
 def factors_bytes(weight: Sequence[int], window: Window, group: int, held: bool) -> int:
     """Return the bytes that Winograd keeps for weights of this shape.
 
-    held: whether somebody holds a view of the weights. Then a copy of them is kept with the factors.
+    held: whether a view of the weights exists. Then a copy of them is kept with the factors.
     """
     return (held * math.prod(weight) + math.prod(factors_shape(weight, window, group))) * 4
 

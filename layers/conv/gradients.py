@@ -151,7 +151,7 @@ def _sights(image: Indices, place: Indices, window: Window, size: tuple[int, ...
 
 
 def _gather(x: Array, sights: Sequence[Sight], columns: Array) -> None:
-    """Copy the pixels of x (N, C, *map) to columns (C, taps, windows); 0 where there is none."""
+    """Copy the pixels of x (N, C, *map) to columns (C, taps, windows), 0 outside the map."""
     maps = x.reshape(*x.shape[:2], -1)
 
     def gather(part: slice) -> None:

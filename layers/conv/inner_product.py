@@ -95,7 +95,7 @@ class InnerProduct(Layer):
 
     bottom: x (N..., K...). top: y (N..., num_output). blobs: weight (num_output, K), or (K, num_output) with
     transpose; bias (num_output).
-    normalize: x is multiplied by the weights' rows scaled to length 1. With transpose too, a row is K numbers as they lie.
+    normalize: x is multiplied by the weights' rows scaled to length 1. With transpose too, a row is K consecutive numbers.
     Raises LayerError when num_output is 0, axis is out of range, and K changes after setup.
     """
 

@@ -25,8 +25,8 @@ class Data(PrefetchingLayer):
     """The items of a database in the order of their keys, again and again.
 
     No bottom. top: data (batch_size, C, H, W), transformed as transform_param says; optionally labels (batch_size,).
-    data_param.rand_skip: begin at a random one of the first so many items. Of SSD's transform_param resize_param, noise_param,
-    crop_h and crop_w count; distort_param, expand_param and emit_constraint change nothing, with a warning.
+    data_param.rand_skip: begin at a random one of the first rand_skip items. Of SSD's transform_param resize_param,
+    noise_param, crop_h and crop_w count; distort_param, expand_param and emit_constraint change nothing, with a warning.
     Raises LayerError for a database that is missing or damaged, items that are no images or not of one size, a crop that
     is larger than they are, and a mean that does not fit.
     """

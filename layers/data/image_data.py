@@ -142,7 +142,7 @@ class ImageData(PrefetchingLayer):
     No bottom. top: data (batch_size, C, H, W), blue, green, red (is_color: false: grey), resized to new_height x new_width
     where these are given, then transformed as transform_param says (of SSD's fields those that Data takes); labels
     (batch_size,). Each batch has its first image's size. A name is root_folder and what the line says. shuffle: another order
-    each time around. rand_skip: begin at a random one of the first so many.
+    each time around. rand_skip: begin at a random one of the first rand_skip lines.
     Raises LayerError, with the list's line, for a line that is no name and label, an image that cannot be read or is smaller
     than the crop, images of several sizes in one batch, and a mean that does not fit.
     """

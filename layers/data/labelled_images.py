@@ -79,12 +79,12 @@ class DenseImageData(PrefetchingLayer):
     No bottom. top: data (batch_size, C, H, W), blue, green, red (is_color: false: grey), resized to new_height x new_width
     where these are given, then cropped and mirrored at random (crop_height, crop_width, mirror: in both phases), less the mean
     and times the scale of transform_param; labels (batch_size, 1, H, W), cropped and mirrored alike: the label image's grey
-    values, or the indices of its palette. label_divide_factor (ENet's): labels are so many times smaller than the data, every
-    so many-th row and column of the label image.
-    A name is root_folder and what the line says, without spaces. Otherwise as ImageData.
+    values, or the indices of its palette. label_divide_factor (ENet's): labels are smaller than the data by this factor n:
+    every n-th row and column of the label image. A name is root_folder and what the line says, without spaces. Otherwise as
+    ImageData.
     Raises LayerError, with the list's line, for a line of other words, an image that cannot be read or is smaller than the
     crop, a label image of another size than its image or in colours, images of several sizes in one batch; and for a factor
-    beside a crop, or one that does not divide the size.
+    with a crop, or one that does not divide the size.
     """
 
     type = "DenseImageData"

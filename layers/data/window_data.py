@@ -118,8 +118,8 @@ class WindowData(PrefetchingLayer):
 
     fg_fraction of a batch is foreground. No bottom. top: data (batch_size, C, crop_size, crop_size): (pixel - mean) *
     window_data_param.scale; labels (batch_size,), 0 for background. crop_mode: "warp", or "square" (the box is made square
-    first). context_pad: so many pixels around the box. What lies outside the image is 0. From transform_param come crop_size,
-    mirror and the mean, whose centre is subtracted.
+    first). context_pad: pixels around the box. What lies outside the image is 0. From transform_param come crop_size, mirror
+    and the mean, whose centre is subtracted.
     Raises LayerError for a window file that cannot be read, no windows to draw from, an image that cannot be read or lacks a
     window's pixels, and a mean that does not fit.
     """

@@ -46,7 +46,7 @@ class Normalize(Forked):
     Without these fields the net's weights determine whether there is a scale, else its fork does. Until then the layer cannot
     run.
     Raises LayerError for a bottom of fewer than 2 axes, when the number of channels changes, and for a normalize_type that is
-    neither L2 nor L1, fix_gradient, norm_param beside normalize_param, and PSPNet's, which has no field and no scale.
+    neither L2 nor L1, fix_gradient, norm_param together with normalize_param, and PSPNet's, which has no field and no scale.
     """
 
     type = "Normalize"

@@ -4,12 +4,12 @@
     a class given to minicaffe.register              ->  that class
     a module given to minicaffe.allow_module         ->  imported, and the class taken from it
 
-An allowed module may lie in a folder that is not on sys.path (the command line's working directory). What else lies in the
-folder is not found: a numpy.py never takes the place of the library, and a helper beside the module must be allowed too.
+An allowed module may lie in a folder that is not on sys.path (the command line's working directory). Other modules in the
+folder are not found: a numpy.py never replaces the library, and a helper next to the module must be allowed too.
 
 Nothing else is imported: a prototxt is data, and loading one runs no code that the caller did not name. A script that
-`minicaffe script` runs has allowed ANY module: one that its sys.path has goes before a built-in layer, which is what is left
-where that module cannot be imported (it may be Python 2, or need compiled code).
+`minicaffe script` runs has allowed ANY module: a module on its sys.path precedes a built-in layer. The built-in layer is used
+if that module cannot be imported (it may be Python 2, or need compiled code).
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Padding(Layer):
     Source: gpapan/caffe's padding_layer.cpp.
 
     bottom: x (N, C, H, W). top: y (N, C, H + pad_beg + pad_end, W + pad_beg + pad_end).
-    Raises LayerError for a bottom of other than 4 axes, for one pad above and the other below 0, and where nothing is left.
+    Raises LayerError for a bottom of other than 4 axes, for one pad above and the other below 0, and if nothing is left.
     """
 
     type = "Padding"

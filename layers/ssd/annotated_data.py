@@ -251,10 +251,10 @@ class AnnotatedData(PrefetchingLayer):
     """The items of a database in the order of their keys, again and again, with their boxes.
 
     No bottom. top: data (batch_size, C, H, W); optionally labels (1, 1, G, 8), a row for each box of the batch as
-    MultiBoxLoss takes them, one of -1 where there is none. annotated_data_param: batch_sampler. transform_param: scale,
+    MultiBoxLoss takes them, one of -1 if there are none. annotated_data_param: batch_sampler. transform_param: scale,
     mean_file, mean_value, mirror, force_color, force_gray, crop_size, crop_h, crop_w, resize_param, distort_param,
-    expand_param, noise_param, emit_constraint. With resize_param's FIT_SMALL_SIZE, height_scale and width_scale corners are
-    in units of these pixels, not of the image.
+    expand_param, noise_param, emit_constraint. With resize_param's FIT_SMALL_SIZE, height_scale and width_scale corners are in
+    units of these pixels, not of the image.
     Raises LayerError for what Data does, items that are no AnnotatedDatums of boxes, fields of transform_param that
     contradict each other, and an image smaller than the crop or than height_scale x width_scale.
     """

@@ -177,7 +177,7 @@ class VideoData(Forked, PrefetchingLayer):
     given, then transformed as transform_param says (scale, mirror, crop_size, mean_file, mean_value), all frames of a clip
     alike; optionally labels (batch_size,), or with use_multiple_label (batch_size, num_of_labels), 1 for each of a line's, 3,7.
     PATH: a video file (PyAV, the extra video), whose first frame is 0; with use_image a folder of 000001.jpg, 000002.jpg, ...
-    sampling_rate: every so many-th frame; use_sampling_rate_jitter: drawn from 1 to max_sampling_rate. use_temporal_jitter: the
+    sampling_rate n: every n-th frame; use_sampling_rate_jitter: drawn from 1 to max_sampling_rate. use_temporal_jitter: the
     start is drawn: of a video, whose lines are `PATH LABEL`; of a folder, whose START is its number of frames, in TRAIN only,
     else 0. C3D v1.0's fields stand in image_data_param, with one mean_value; its labels are (batch_size, 1, 1, 1, 1).
     SSD's: data (data_param.batch_size, 3, H, W), the frames of video_file in order, skip_frames left out before each,

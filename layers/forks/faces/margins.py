@@ -274,7 +274,7 @@ class InnerDistance(Layer):
     layer's weights count as scaled to length 1, as InnerProduct's do.
 
     bottom: x (M..., K...); optionally the centres w (N, K), which then get a gradient. top: y (M..., N).
-    blob, without a second bottom: weight (num_output, K), or (K, num_output) with transpose, of which K numbers as they lie are
+    blob, without a second bottom: weight (num_output, K), or (K, num_output) with transpose, of which K consecutive numbers are
     a centre. inner_distance_param: distance_type "L2" (the default) or "L1"; normalize; bias_term and bias_filler have no
     effect.
     Raises LayerError for num_output 0, another distance_type, update_center_only (another gradient, not built in), and sizes

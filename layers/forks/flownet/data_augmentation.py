@@ -140,10 +140,10 @@ class DataAugmentation(LayoutFromWeights):
     bottom: x (N, C, H, W); optionally the coefficients (N, 42, 1, 1) to augment by, else they are drawn. top: y (N, C, h, w);
     optionally the coefficients. Without a crop nothing is augmented. Even unaugmented, the last row and column of a crop are
     a twentieth of the one before them. A colour step needs three channels; write_augmented and write_mean write nothing.
-    recompute_mean: so many batches, in TEST too, go into the stored mean, which is subtracted: per pixel, or with
+    recompute_mean: the number of batches, in TEST too, that go into the stored mean, which is subtracted: per pixel, or with
     mean_per_pixel: false per channel; a mean of another size is taken per channel. Otherwise three values of mean are
-    subtracted if mean_per_pixel is false. blobs: iterations (1, 1, 1, 1), mean (1, C, h, w), channel_mean (1, C, 1, 1);
-    without recompute_mean the first alone. No gradient.
+    subtracted if mean_per_pixel is false. blobs: iterations (1, 1, 1, 1), mean (1, C, h, w), channel_mean (1, C, 1, 1); without
+    recompute_mean the first alone. No gradient.
     Raises LayerError for other shapes, a crop larger than x, an unknown rand_type, and chromatic_eigvec of other than 9 values.
     """
 

@@ -115,7 +115,7 @@ class DetectionLoss(Forked, Loss):
         for it,  object_scale (confidence - 1)^2 of that box, each over the number of objects;  noobject_scale sum confidence^2
         of all other boxes, over their number
 
-    The box of a cell that overlaps the true one most stands for it, or, where none does, the one at the least distance.
+    The box of a cell that overlaps the true one most stands for it. If none does, the one at the least distance stands for it.
 
     Source: Redmon et al., YOLO (arXiv:1506.02640); detection_loss_layer.cpp of yeahkun/caffe-yolo, as its forks have it. MS-CNN
     has another layer of this name (forks/mscnn/detection_loss.py).
