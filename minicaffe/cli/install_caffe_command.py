@@ -28,7 +28,7 @@ MARK = "minicaffe.install_caffe_command"
 
 
 def scripts(python: str, windows: bool) -> dict[str, str]:
-    """File name -> text of the script, for caffe and the TOOLS that minicaffe has."""
+    """Return the text of each script by file name, for caffe and the TOOLS that minicaffe has."""
     names = ["caffe", *(name for name in TOOLS if translate([name], list(COMMANDS))[0] in COMMANDS)]
     made = {}
     for name in names:
@@ -42,7 +42,7 @@ def scripts(python: str, windows: bool) -> dict[str, str]:
 
 
 def install(folder: Path, remove: bool = False) -> list[Path]:
-    """Write the scripts into folder (or remove them); the files written or removed.
+    """Write the scripts into folder, or remove them; return the files written or removed.
 
     Raises Error, and changes nothing, if one of the files is another program.
     """

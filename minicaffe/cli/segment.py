@@ -40,7 +40,7 @@ Findings = tuple[dict[str, Any], list[str], list[Image.Image]]
 
 
 def _variable(text: str) -> tuple[str, str]:
-    """NAME=VALUE as a name and a value."""
+    """Return the name and the value of NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not (equals and name):
         raise Error(f"--define {text}: write it as NAME=VALUE")
@@ -62,7 +62,7 @@ class Options(DataLayerOptions):
 
     @cached_property
     def net_file(self) -> NetFile:
-        """The net, its variables filled in. Raises Error."""
+        """The net, with its variables filled in. Raises Error."""
         return parse_net(fill_variables(read_text(self.net), dict(self.define)), self.net, warn=False)
 
 
@@ -104,7 +104,7 @@ def segment_command(options: Options) -> None:
 
 
 def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) -> Findings:
-    """Return what the net finds in the image in its input. Raises Error."""
+    """Return the net's findings in the image in its input. Raises Error."""
     if not options.blob and has_instances(net):
         threshold = 0.5 if options.threshold is None else options.threshold
         instances = find_instances(net, *pixels.shape[:2], threshold=threshold)
@@ -128,8 +128,9 @@ def _maps(net: Net, blob: str, options: Options) -> Array:
 
 
 def _classes(net: Net, blob: str, pixels: Pixels, options: Options) -> Array:
-    """Return the class of each pixel of the image in the net's input (H, W) uint8. Raises Error for a blob without such
-    scores.
+    """Return the class of each pixel (H, W), uint8, of the image in the net's input.
+
+    Raises Error for a blob without such scores.
     """
     maps = _maps(net, blob, options)
     if is_classes(net, blob):
@@ -151,7 +152,7 @@ def _names(names: list[str] | None, net: Net, blob: str, options: Options) -> li
 
 
 def _shares(classes: Array, names: list[str] | None) -> list[dict[str, Any]]:
-    """Return the classes that are there and their shares of the pixels, the largest first."""
+    """Return the classes that occur, and their shares of the pixels, the largest first."""
     counts = np.bincount(classes.reshape(-1), minlength=256)
     order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k]]
     return [
