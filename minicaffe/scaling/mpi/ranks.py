@@ -168,8 +168,7 @@ class Ranks:
         return self.roll_call.busy()
 
     def wait(self, done: Done, what: str) -> None:
-        """Wait until the exchange is done. Raises Error if ranks are silent for timeout seconds, or if MPI reports a failure.
-        """
+        """Wait until the exchange is done. Raises Error if ranks are silent for timeout seconds, or if MPI fails."""
         began = looked = time.monotonic()
         self._number += 1
         try:
