@@ -138,9 +138,9 @@ class ToTorchOptions(InputOptions, StateOptions, ThreadOptions):
 
 @with_options(ToTorchOptions)
 def to_torch_command(options: ToTorchOptions) -> None:
-    """Write the net in the prototxt NET with WEIGHTS as readable PyTorch source, and its weights as safetensors beside it.
+    """Write the net in the prototxt NET with WEIGHTS as readable PyTorch source, and its weights as safetensors next to it.
 
-    The source needs torch alone. --check also compares the gradients.
+    The source needs only torch. --check also compares the gradients.
 
     Example:  minicaffe to-torch test.prototxt net.caffemodel -o model.py --check
     """

@@ -48,8 +48,8 @@ def flow_command(options: Options) -> None:
     """Print and store the optical flow from the image FIRST to SECOND, by the FlowNet NET with WEIGHTS.
 
     NET's two inputs are images of three channels, its output is a flow (1, 2, h, w) in pixels of its input. The variables of a
-    deploy.prototxt.template ($TARGET_WIDTH$, $ADAPTED_WIDTH$, $SCALE_WIDTH$, ...) are filled in for the images' size. A net of
-    another size gets the images resized, and the flow is that of the images again.
+    deploy.prototxt.template ($TARGET_WIDTH$, $ADAPTED_WIDTH$, $SCALE_WIDTH$, ...) are filled in for the images' size. If the
+    net has another size, the images are resized for it, and the flow is scaled back.
 
     Example:  minicaffe flow deploy.prototxt.template net.caffemodel 1.png 2.png -o 1.flo --draw flow.png
     """

@@ -67,7 +67,7 @@ def install(folder: Path, remove: bool = False) -> list[Path]:
 @click.argument("folder", required=False)
 @click.option("--remove", is_flag=True, help="Remove these scripts.")
 def main(folder: str | None, remove: bool) -> None:
-    """Install `caffe` and its tools as commands that run minicaffe: into FOLDER, or beside this Python's scripts."""
+    """Install `caffe` and its tools as commands that run minicaffe: into FOLDER, or into this Python's scripts folder."""
     target = Path(folder or sysconfig.get_path("scripts"))
     try:
         done = install(target, remove)

@@ -38,7 +38,7 @@ def read_command(options: Options) -> None:
 
     The net's output is a score of each class for each time step (T, 1, C), or a CTCGreedyDecoder's labels, whose layer names
     the blank. An image of one line of text is resized to the net's input. A source is an image, a folder or a list.
-    Of a CTPN, which finds lines in a whole photo and reads none, their scores and boxes; `minicaffe detect` draws them.
+    A CTPN finds the lines in a whole photo but reads none: their scores and boxes are printed; `minicaffe detect` draws them.
 
     Example:  minicaffe read deploy.prototxt crnn.caffemodel plate.png --alphabet 0123456789 --mean 128,128,128
     """

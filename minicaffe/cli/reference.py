@@ -108,7 +108,7 @@ class ForksOptions:
 def forks_command(options: ForksOptions) -> None:
     """List what the fields of Caffe's forks mean here, for one fork or all.
 
-    A field is honoured, has no effect on the numbers, or changes them and is not built, or refused.
+    A field is honoured, has no effect on the numbers, is refused, or would change the numbers and is not supported.
 
     Example:  minicaffe forks segnet
     """

@@ -48,10 +48,10 @@ class CutOptions(ShapeOptions, SettingsOptions, StateOptions):
 
 @with_options(CutOptions)
 def cut_command(options: CutOptions) -> None:
-    """Write a part of the prototxt NET with WEIGHTS as a net of its own, with inputs of the right shapes and its weights alone.
+    """Write a part of the prototxt NET with WEIGHTS as a separate net, with inputs of the right shapes and only its weights.
 
-    A name is a layer's, which belongs to the part, or a blob's: its last value; blob:NAME where both have it. WEIGHTS end in
-    .caffemodel, .h5 or .safetensors. --drop-head also writes the rest of the net and a script that runs both, beside the part:
+    A name is a layer's, which belongs to the part, or a blob's: its last value; blob:NAME if both have it. WEIGHTS end in
+    .caffemodel, .h5 or .safetensors. --drop-head also writes the rest of the net and a script that runs both, next to the part:
     rest.prototxt, rest.caffemodel, join.py.
 
     Example:  minicaffe cut test.prototxt net.caffemodel --to conv5_3 -o trunk.prototxt trunk.caffemodel
@@ -175,8 +175,8 @@ class RescueOptions(ShapeOptions, ThreadOptions):
 def rescue_command(options: RescueOptions) -> None:
     """Make a runnable prototxt of the training net in the .caffemodel WEIGHTS.
 
-    Data layers become inputs, losses become probabilities; comments at the top list the changes. The size of an input that the
-    file does not tell is guessed from the weights: --shape sets it.
+    Data layers become inputs, losses become probabilities; comments at the top list the changes. If the file lacks the size of
+    an input, it is guessed from the weights; --shape sets it.
 
     Example:  minicaffe rescue net.caffemodel -o deploy.prototxt
     """

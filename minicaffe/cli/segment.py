@@ -72,9 +72,9 @@ def segment_command(options: Options) -> None:
 
     The net's output is a score of each class for each pixel (1, K, H, W), or an ArgMax of them, as in FCN, SegNet, DeepLab,
     PSPNet and ENet. An image is resized to the net's input (--shape), and the scores to the image. --out writes NAME_mask.png,
-    whose pixels are the classes, NAME_overlay.png and NAME_legend.png; of a Sigmoid's one map, as HED's, NAME_map.png, and the
-    share of pixels above 0.5 is printed. Of MNC's net the instances are printed, each with class, score and box, and the mask's
-    pixels are their numbers. A source is an image, a folder or a list (.txt, .lst).
+    whose pixels are the classes, NAME_overlay.png and NAME_legend.png. For a Sigmoid's single map, as in HED, it writes
+    NAME_map.png, and the share of pixels above 0.5 is printed. For MNC's net the instances are printed, each with class, score
+    and box, and the mask's pixels are their numbers. A source is an image, a folder or a list (.txt, .lst).
 
     Example:  minicaffe segment deploy.prototxt fcn8s.caffemodel street.jpg --mean 104,117,123 --out masks
     """
