@@ -261,8 +261,8 @@ def load_weights(path: File, state: TrainingState, running: State, solver: SGDSo
 def latest(prefix: str, *beside: Path) -> Path | None:
     """Return the state of the newest complete snapshot of a snapshot_prefix, or None.
 
-    A state is skipped if it cannot be read, or if its weights are neither in its folder, nor in one of beside, nor where a
-    prototxt may name files.
+    A state is skipped if it cannot be read. Its weights must be in its folder, in one of beside, or where a prototxt may name
+    files.
     """
     name = re.compile(re.escape(Path(prefix).name) + r"_iter_(\d+)\.solverstate(\.h5)?")
     folder = Path(prefix).parent

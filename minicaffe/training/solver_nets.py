@@ -50,11 +50,12 @@ def test_nets(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> 
 def found(name: str, folder: Path, *beside: Path) -> Path:
     """Return the path of a file that a solver names.
 
-    The name is relative to the working directory as in Caffe, else to the solver's folder or one above it. Else the file is in
-    the solver's folder, if that folder has the name of the name's last one ("models/zf/train.prototxt" for a solver in .../zf).
+    The name is relative to the working directory as in Caffe, else to the solver's folder or one above it. Otherwise, if the
+    name ends in FOLDER/FILE and the solver's folder is called FOLDER, the file is there ("models/zf/train.prototxt" for a
+    solver in .../zf).
 
-    Raises SolverError if it is missing, and DataError unless it is in the solver's folder, in one of beside, or where a
-    prototxt may name files (files.py).
+    Raises SolverError if the file is missing. Raises DataError unless it is in the solver's folder, in one of beside, or where
+    a prototxt may name files (files.py).
     """
     refused: DataError | None = None
     for path in _candidates(Path(name), folder.resolve()):

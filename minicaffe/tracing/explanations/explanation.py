@@ -254,7 +254,7 @@ def dy_terms(case: Case[Layer], index: Array, factor: Array, title: str = "facto
 
 
 def dy_term(case: Case[Layer], at: Index, factor: float, title: str = "factor", top: int = 0) -> Terms:
-    """Return the only gradient term of an element that one element of the top depends on."""
+    """Return the single gradient term of an elementwise layer."""
     return dy_terms(case, np.array([at], int), np.array([factor]), title, top)
 
 

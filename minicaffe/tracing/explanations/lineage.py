@@ -63,7 +63,10 @@ class Candidates:
         return overlaps(self.boxes[i], self.boxes[others])
 
     def suppressed(self, i: int, threshold: float) -> NDArray[np.intp]:
-        """Return the anchors that the kept anchor i removes: those after it that no earlier kept anchor removes."""
+        """Return the anchors that the kept anchor i removes: those after it that it overlaps by more than threshold.
+
+        Anchors that an earlier kept one removes are left out.
+        """
         others = np.setdiff1d(self.order[self.place(i) + 1 :], self.kept, assume_unique=True)
         others = others[np.argsort(-self.scores[others], kind="stable")]
         others = others[self.overlaps(i, others) > threshold]

@@ -140,16 +140,16 @@ def explain(  # noqa: PLR0913 - public, by keyword
 ) -> Explanation:
     """Explain one number of a layer. The net runs up to the layer on its current inputs.
 
-    Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column). Of a layer of
-    boxes the whole row: roi of Proposal, ProposalTarget, BoxAnnotatorOHEM, index of DetectionOutput; anchor (row, column of the
-    map, number there) tells what became of one in a Proposal. layer "detection", if no layer has that name, is the step after
-    a Faster R-CNN or R-FCN: index, where the best detection is 0, or roi. size: the photo's height and width (default: from
-    im_info).
+    Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column). For a layer of
+    boxes a whole row is explained: roi for Proposal, ProposalTarget and BoxAnnotatorOHEM, index for DetectionOutput. anchor
+    (row, column of the map, number there) shows what happened to an anchor in a Proposal. layer "detection", if no layer has
+    that name, is the step after a Faster R-CNN or R-FCN: index, where the best detection is 0, or roi. size: the photo's height
+    and width (default: from im_info).
     Backward: the gradient in the element `at` of bottom number `bottom`; for an ROI layer also channel, cell (row, column) and
-    item (the image of the batch). weight: instead the gradient in the element `at` of a learnable blob of the layer, its
-    number, name ("bias"), or both names ("conv1.1"). dy: None for the gradient of the loss, or ones if no loss depends on the
-    layer; "ones", "random" (with seed) or an array sets the first top's dy. Weights and their diffs do not change.
-    start: the number of the layer from which the net runs; what those before it computed stays.
+    item (the image of the batch). weight: instead the gradient in the element `at` of a learnable blob of the layer, given by
+    its number, its name ("bias"), or both names ("conv1.1"). dy: None for the gradient of the loss, or ones if no loss depends
+    on the layer; "ones", "random" (with seed) or an array sets the first top's dy. Weights and their diffs do not change.
+    start: the number of the layer from which the net runs; the results of earlier layers are kept.
     notes: shown at the head of the text. prefix: put before the names of these arguments in errors.
     Raises Error for indices out of range and for types that are not covered.
     """
