@@ -125,7 +125,7 @@ class Move:
         return tuple(_clipped(value, self.limits[i % 2]) for i, value in enumerate(self.moved()))
 
     def tolerances(self) -> tuple[float, ...]:
-        """Return the rounding of each corner, a centre plus or minus half a size, which is exp of a rounded delta."""
+        """Return the rounding of each corner: a centre minus or plus half a size, which has a factor exp(rounded delta)."""
         each = []
         for axis in (0, 1):
             size, centre, *_ = self._axis(axis)
