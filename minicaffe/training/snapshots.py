@@ -58,10 +58,10 @@ ITER_LAST_EVENT = caffe_pb2.SolverState.ITER_LAST_EVENT_FIELD_NUMBER
 
 @dataclass(frozen=True)
 class TrainingState:
-    """iteration: the number of updates.
+    """The contents of a .solverstate. iteration: the number of updates.
 
-    learned_net: its weights file. history: an array per learnable blob, for AdaDelta and Adam followed by a second one per
-    blob. running: running_state.py's JSON, empty in Caffe's files. minimum_loss, iter_last_event: of lr_policy "plateau"; None
+    learned_net: its weights file. history: an array per learnable blob; for AdaDelta and Adam a second array per blob follows
+    them. running: running_state.py's JSON, empty in Caffe's files. minimum_loss, iter_last_event: of lr_policy "plateau"; None
     in most files.
     """
 
@@ -124,7 +124,7 @@ def read_state(path: FilePath) -> TrainingState:
 
 
 def read_checked(path: FilePath) -> TrainingState:
-    """read_state for resuming. Raises WeightsError also for an impossible iteration or step."""
+    """Read a .solverstate for resuming. Raises WeightsError, also for an impossible iteration or step, and LimitError."""
     state = read_state(path)
     for name, value in (("iter", state.iteration), ("current_step", state.current_step)):
         try:
@@ -165,7 +165,7 @@ def _read_hdf5(path: FilePath) -> TrainingState:
 
 
 def _scalar(file: Any, name: str, path: FilePath, kinds: str) -> Any:
-    """Return the one number of a dataset, of these kinds of types: i and u, or f."""
+    """Return the one number of a dataset. kinds: the accepted kinds of types, "iu" or "f". Raises WeightsError."""
     values, what = read_number_dataset(file, name, f"{path}: /{name}"), "integer" if "i" in kinds else "floating-point number"
     if values.size != 1:
         raise WeightsError(f"{path}: /{name} has shape {values.shape}, not one {what}")
@@ -180,10 +180,10 @@ File = str | os.PathLike[str]
 
 
 def write(solver: SGDSolver, running: State) -> Path:
-    """Write both files of a snapshot; returns the weights' path.
+    """Write both files of a snapshot; return the weights' path.
 
-    snapshot_diff also writes the weights' diffs, which the last update subtracted (from the weights without folded box
-    targets). Raises DataError if one of them is a link, Error if writing fails.
+    With snapshot_diff, it also writes the weights' diffs, which the last update subtracted (from the weights without folded box
+    targets). Raises DataError if one of the files is a link, Error if writing fails.
     """
     param, net, settings = solver.param, solver.net, solver.settings
     model, file = paths(param, solver.iter)
@@ -211,8 +211,9 @@ def paths(param: caffe_pb2.SolverParameter, iteration: int) -> tuple[Path, Path]
 
 
 def read(path: File, solver: SGDSolver) -> tuple[TrainingState, State]:
-    """Return a state, and minicaffe's running state ({} for Caffe's), for the solver, whose net takes the layout of the weights
-    that the state names. Raises WeightsError.
+    """Return a state, and minicaffe's running state ({} for Caffe's), for the solver. Raises WeightsError.
+
+    The solver's net adopts the layout of the weights that the state names.
     """
     state = read_checked(path)
     if state.learned_net:
@@ -227,7 +228,7 @@ def read(path: File, solver: SGDSolver) -> tuple[TrainingState, State]:
 
 
 def plateau(path: File, state: TrainingState, param: caffe_pb2.SolverParameter) -> Plateau:
-    """Return the state's progress of lr_policy "plateau"; that of a start for another policy. Raises WeightsError."""
+    """Return the state's progress of lr_policy "plateau"; for another policy, an initial one. Raises WeightsError."""
     if param.lr_policy != "plateau":  # SSD's fork then writes the values of uninitialised memory
         return Plateau()
     loss, event = state.minimum_loss, state.iter_last_event
@@ -239,7 +240,7 @@ def plateau(path: File, state: TrainingState, param: caffe_pb2.SolverParameter) 
 
 
 def load_weights(path: File, state: TrainingState, running: State, solver: SGDSolver) -> None:
-    """Load the weights that a state names, with box targets unfolded. Raises WeightsError if they are another net's."""
+    """Load the weights that a state names, with box targets unfolded. Raises WeightsError if they belong to another net."""
     if not state.learned_net:
         return
     net = solver.net
@@ -260,8 +261,8 @@ def load_weights(path: File, state: TrainingState, running: State, solver: SGDSo
 def latest(prefix: str, *beside: Path) -> Path | None:
     """Return the state of the newest complete snapshot of a snapshot_prefix, or None.
 
-    A state is skipped if it cannot be read, or if its weights are neither in its folder, nor in one of beside, nor where a
-    prototxt may name files.
+    A state is skipped if it cannot be read. Its weights must be in its folder, in one of beside, or where a prototxt may name
+    files.
     """
     name = re.compile(re.escape(Path(prefix).name) + r"_iter_(\d+)\.solverstate(\.h5)?")
     folder = Path(prefix).parent
@@ -278,11 +279,11 @@ def latest(prefix: str, *beside: Path) -> Path | None:
 
 
 def _learned(state: TrainingState, path: File, solver: SGDSolver) -> Path:
-    """Return the weights file that the state names, found."""
+    """Find the weights file that the state names; return its path."""
     return found(_beside(state.learned_net, path), solver.folder, Path(path).parent)
 
 
 def _beside(name: str, state: File) -> str:
-    """Return the weights file that a state names: at its path, or of the same name in the state's folder."""
+    """Return the weights file that a state names: at its path, or else the file of that name in the state's folder."""
     neighbour = Path(state).parent / Path(name).name
     return str(neighbour) if not Path(name).is_file() and neighbour.is_file() else name

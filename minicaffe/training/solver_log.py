@@ -1,4 +1,4 @@
-"""The log of a training, in the words and with the 6 digits of Caffe's solver, and its table for a plot.
+"""The log of a training, with the words and the 6 digits of Caffe's solver, and its conversion to a table.
 
 A row of the table is an iteration: NumIters, Seconds since the line "Solving ...", LearningRate, and each net output by name.
 Source: Caffe's solver.cpp (Step, Test, Solve), solvers/sgd_solver.cpp (ApplyUpdate) and tools/extra/parse_log.py.
@@ -89,7 +89,7 @@ def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = "
 
 
 def _year(path: str | os.PathLike[str]) -> int:
-    """Return the year of a file's last change; a leap year if its time is invalid (an archive may set any)."""
+    """Return the year of a file's last change; a leap year if its time is invalid (archives may set any time)."""
     try:
         return datetime.fromtimestamp(Path(path).stat().st_mtime).year
     except (ValueError, OverflowError, OSError):
@@ -97,8 +97,9 @@ def _year(path: str | os.PathLike[str]) -> int:
 
 
 def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[int, float, str]]:
-    """Yield the lines with a prefix, with their numbers and their seconds since the line "Solving" (before it, since the
-    first).
+    """Yield the lines with a prefix, with their numbers and their seconds since the line "Solving".
+
+    Before that line, the seconds count from the first line.
     """
     start = last = None
     solving = False
@@ -129,24 +130,24 @@ logger = logging.getLogger("minicaffe.solver")
 
 
 class SolverLog:
-    """Writes lines to the logger "minicaffe.solver", with the speed since the previous line, while the solver steps."""
+    """A writer of lines to the logger "minicaffe.solver" while the solver steps, with the speed since the previous line."""
 
     def __init__(self) -> None:
         self._now, self._spent = 0, 0.0
         self._start(0)
 
     def begin(self, iteration: int) -> None:
-        """Begin a step, at this iteration: where the last one ended, or elsewhere in a restored training."""
+        """Begin a step at this iteration, where the last step ended, or at another one in a restored training."""
         if iteration != self._now:
             self._start(iteration)
         self._began = time.perf_counter() - self._spent
 
     def end(self, iteration: int) -> None:
-        """End the step; what the caller does now takes no time of the training's."""
+        """End the step. The time until the next step does not count."""
         self._now, self._spent = iteration, time.perf_counter() - self._began
 
     def _start(self, iteration: int) -> None:
-        """Count iterations and time from here."""
+        """Restart counting iterations and time."""
         self._last, self._spent, self._began = iteration, 0.0, time.perf_counter()
 
     def train(self, iteration: int, display: int, loss: float, net: Net) -> None:
@@ -168,5 +169,5 @@ def net_outputs(which: str, net: Net, outputs: Mapping[str, NDArray[np.floating]
 
 
 def scored(name: str, value: float, weight: float) -> str:
-    """`loss = 0.5 (* 1 = 0.5 loss)`; without the brackets for a loss weight of 0."""
+    """Return `loss = 0.5 (* 1 = 0.5 loss)`; for a loss weight of 0 without the parentheses."""
     return f"{name} = {value:g}" + (f" (* {weight:g} = {weight * value:g} loss)" if weight else "")

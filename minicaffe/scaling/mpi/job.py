@@ -1,4 +1,4 @@
-"""A training on the ranks that mpiexec started: its setup, the solver's Exchange, and its end on all ranks if one fails."""
+"""A training on the ranks that mpiexec started: its setup, the solver's Exchange, and the end of all ranks if one fails."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Job(Ranks):
 
     @contextmanager
     def train(self, solver: SGDSolver) -> Iterator[None]:
-        """Let solver train, in the block, with those of the other ranks.
+        """In the block, let solver train with the solvers of the other ranks.
 
         Make the solver in the block of training(), with the same seed in all ranks; call restore and set_roidb inside this
         block. A solver may enter it repeatedly.
@@ -122,7 +122,7 @@ def training(timeout: float = TIMEOUT) -> Iterator[Job]:
 
 
 def _divide_cores(job: Job) -> None:
-    """Set the number of threads to this rank's part of its cores, unless it is set already."""
+    """Set the number of threads to this rank's share of its cores, unless it is set already."""
     mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     everyones = job.gather(mine)  # in all ranks, even if the number of threads is set in some
     if threads.is_set():
@@ -132,7 +132,7 @@ def _divide_cores(job: Job) -> None:
 
 
 def part_of(mine: Sequence[int], everyones: Sequence[Sequence[int]]) -> int:
-    """Return the number of cores for this rank, at least 1: a core that n ranks (including this one) have counts as 1/n."""
+    """Return the number of cores for this rank, at least 1. A core shared by n ranks counts as 1/n."""
     return max(1, int(sum(Fraction(1, sum(core in theirs for theirs in everyones)) for core in mine)))
 
 
@@ -149,7 +149,7 @@ def _take_device(job: Job) -> None:
 
 @contextmanager
 def _silent(silent: bool) -> Iterator[None]:
-    """Drop, in the block, output to stdout and stderr."""
+    """If silent, drop output to stdout and stderr in the block."""
     if not silent:
         yield
         return
