@@ -256,8 +256,8 @@ class Walk:
         Under a blob's name, only the blob's last value is compared.
         """
         layer = self.net.layers[i].name
-        last = self.graph.last
-        is_last = last[top][0] == i
+        last, node = self.graph.last, self.net.nodes[i]
+        is_last = last[top][0] == i if top in last else self.net.blobs[top] is node.tops[t]  # a loss may have no top of its own
         if t == 0 and layer in self.names and (layer not in last or last[layer][0] == i):
             return self.names[layer]
         if top in self.names:
