@@ -28,7 +28,7 @@ from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST, Phase
 from minicaffe.net import Net
 from minicaffe.parameters import weight_layers
-from minicaffe.porting.graph import Graph
+from minicaffe.porting.graph import graph_of
 from minicaffe.porting.suggestions import suggested_names
 
 from .causes import direct_causes, variants
@@ -172,7 +172,7 @@ class Walk:
         self.kept: list[list[Array]] = [[] for _ in net.layers]
         self.compared: set[int] = set()
         self.differed: set[int] = set()
-        self.graph = Graph(layer.param for layer in net.layers)
+        self.graph = graph_of(net.nodes)
 
     def run_a(self, seed: int) -> None:
         """Run A and keep every layer's tops."""
@@ -256,8 +256,8 @@ class Walk:
         Under a blob's name, only the blob's last value is compared.
         """
         layer = self.net.layers[i].name
-        last, node = self.graph.last, self.net.nodes[i]
-        is_last = last[top][0] == i if top in last else self.net.blobs[top] is node.tops[t]  # a loss may have no top of its own
+        last = self.graph.last
+        is_last = last[top][0] == i
         if t == 0 and layer in self.names and (layer not in last or last[layer][0] == i):
             return self.names[layer]
         if top in self.names:

@@ -30,8 +30,7 @@ from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.porting.graph import Graph as Connections
-from minicaffe.porting.graph import clear_fillers
+from minicaffe.porting.graph import clear_fillers, graph_of
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import exports
 from minicaffe.version import __version__
@@ -110,8 +109,8 @@ def _wanted(net: Net, until: str | None) -> tuple[list[Node], list[str]]:
             outputs += [top for top in node.top_names if top not in outputs]
     if not outputs:
         raise Error("the net has no outputs to export")
-    connections = Connections(node.layer.param for node in nodes)
-    needed = connections.before(connections.last[name] for name in outputs)
+    graph = graph_of(nodes)
+    needed = graph.before(graph.last[name] for name in outputs)
     return [nodes[i] for i in sorted(needed)], outputs
 
 
