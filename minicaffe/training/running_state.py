@@ -34,54 +34,6 @@ from minicaffe.layer import Layer
 from minicaffe.mode import gpu_mode
 from minicaffe.net import Net
 
-
-@runtime_checkable
-class HasRunningBlobs(Protocol):
-    """A layer whose forward changes blobs, such as running means: no solver updates them."""
-
-    def running_blobs(self) -> Sequence[Blob]:
-        """Return these blobs."""
-
-
-class LastIteration:
-    """The running state before an iteration of a net, None outside of iterations; and the blobs that its forward changes."""
-
-    def __init__(self, net: Net) -> None:
-        self.state: State | None = None
-        blobs = [blob for layer in net.layers if isinstance(layer, HasRunningBlobs) for blob in layer.running_blobs()]
-        self._kept = [(blob, Blob(blob.shape, blob.dtype)) for blob in blobs]
-
-    def keep(self, state: State) -> None:
-        """Keep the state and the blobs' data."""
-        self.state = state
-        for blob, kept in self._kept:
-            _copy(blob, kept)
-
-    def put_back(self) -> None:
-        """Restore the blobs' data, during an iteration."""
-        for blob, kept in self._kept if self.state else ():
-            _copy(kept, blob)
-
-
-def _copy(source: Blob, target: Blob) -> None:
-    """Copy the data of a blob, on the device in GPU mode: a copy to the host would wait for all kernels."""
-    if gpu_mode():
-        from minicaffe.cuda.device import current
-
-        nbytes = source.count * source.dtype.itemsize
-        current().copy(target.device_data("write"), source.device_data("read"), nbytes)
-    else:
-        target.data[...] = source.read_data()
-
-
-def add_note(error: Exception, note: str) -> None:
-    """Append a line to the message of a minicaffe error or MemoryError, and a note to any other exception."""
-    if isinstance(error, Error | MemoryError):
-        error.args = (f"{error}\n{note}", *error.args[1:])
-    elif hasattr(error, "add_note"):  # since Python 3.11
-        error.add_note(note)
-
-
 State = dict[str, Any]
 STATE = "its state of random numbers and data"
 PARTS = {"generator", "train", "test", "losses"}
@@ -201,3 +153,50 @@ def _array(fields: Fields, blob: Blob) -> NDArray[Any]:
 
 def _layer_states(net: Net) -> State:
     return {name: state for name, layer in net.layer_dict.items() if is_resumable(layer) and (state := layer.training_state())}
+
+
+@runtime_checkable
+class HasRunningBlobs(Protocol):
+    """A layer whose forward changes blobs, such as running means: no solver updates them."""
+
+    def running_blobs(self) -> Sequence[Blob]:
+        """Return these blobs."""
+
+
+class LastIteration:
+    """The running state before an iteration of a net, None outside of iterations; and the blobs that its forward changes."""
+
+    def __init__(self, net: Net) -> None:
+        self.state: State | None = None
+        blobs = [blob for layer in net.layers if isinstance(layer, HasRunningBlobs) for blob in layer.running_blobs()]
+        self._kept = [(blob, Blob(blob.shape, blob.dtype)) for blob in blobs]
+
+    def keep(self, state: State) -> None:
+        """Keep the state and the blobs' data."""
+        self.state = state
+        for blob, kept in self._kept:
+            _copy(blob, kept)
+
+    def put_back(self) -> None:
+        """Restore the blobs' data, during an iteration."""
+        for blob, kept in self._kept if self.state else ():
+            _copy(kept, blob)
+
+
+def _copy(source: Blob, target: Blob) -> None:
+    """Copy the data of a blob, on the device in GPU mode: a copy to the host would wait for all kernels."""
+    if gpu_mode():
+        from minicaffe.cuda.device import current
+
+        nbytes = source.count * source.dtype.itemsize
+        current().copy(target.device_data("write"), source.device_data("read"), nbytes)
+    else:
+        target.data[...] = source.read_data()
+
+
+def add_note(error: Exception, note: str) -> None:
+    """Append a line to the message of a minicaffe error or MemoryError, and a note to any other exception."""
+    if isinstance(error, Error | MemoryError):
+        error.args = (f"{error}\n{note}", *error.args[1:])
+    elif hasattr(error, "add_note"):  # since Python 3.11
+        error.add_note(note)

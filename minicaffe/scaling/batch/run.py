@@ -28,6 +28,10 @@ from minicaffe.scaling.batch.recipe import Pipeline, Recipe, Row
 from minicaffe.scaling.batch.sources import Picture, Sources
 
 PART_SIZE = 100
+MOST_NAMED = 10
+"""Images that failed, by name."""
+READERS = 16
+"""Parts of an earlier run that are read at the same time."""
 
 Record = dict[str, Any]
 """The columns of an image but for its index."""
@@ -39,12 +43,6 @@ class Part(NamedTuple):
     number: int
     first: int
     images: Sources
-
-
-MOST_NAMED = 10
-"""Images that failed, by name."""
-READERS = 16
-"""Parts of an earlier run that are read at the same time."""
 
 
 class Done(NamedTuple):
