@@ -39,10 +39,11 @@ from minicaffe.formats.hdf5 import (
 from minicaffe.formats.weights import HDF5_SIGNATURE, encoded_blob, file_error, mapped, read_weights, refuse_lookalikes
 from minicaffe.formats.wire import BYTES, FOUR_BYTES, VARINT, WireError, fields, header, numbers, signed
 from minicaffe.proto import caffe_pb2
-from minicaffe.training.lr_policy import Plateau, current_step
-from minicaffe.training.running_state import State, decoded_state, encoded_state, kept_weights, misfits, put_weights
-from minicaffe.training.solver_nets import found
-from minicaffe.training.target_scaling import folded, folded_layers, unfold
+
+from .lr_policy import Plateau, current_step
+from .running_state import State, decoded_state, encoded_state, kept_weights, misfits, put_weights
+from .solver_nets import found
+from .target_scaling import folded, folded_layers, unfold
 
 if TYPE_CHECKING:
     from .solver import SGDSolver

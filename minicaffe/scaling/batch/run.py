@@ -22,10 +22,11 @@ import numpy as np
 from minicaffe.data.drawings import class_name
 from minicaffe.errors import Error, on_one_line
 from minicaffe.parameters import Weights
-from minicaffe.scaling.batch.folder import Folder
-from minicaffe.scaling.batch.places import require_pyarrow
-from minicaffe.scaling.batch.recipe import Pipeline, Recipe, Row
-from minicaffe.scaling.batch.sources import Picture, Sources
+
+from .folder import Folder
+from .places import require_pyarrow
+from .recipe import Pipeline, Recipe, Row
+from .sources import Picture, Sources
 
 PART_SIZE = 100
 MOST_NAMED = 10

@@ -17,15 +17,16 @@ from minicaffe.blob import Blob
 from minicaffe.data.shard import Shard, reading_shard
 from minicaffe.errors import Error, written_out
 from minicaffe.mode import gpu_mode, set_device, set_mode_gpu
-from minicaffe.scaling.mpi.buckets import Bucket, Gradients
-from minicaffe.scaling.mpi.device_buckets import DeviceSums, all_on_device
-from minicaffe.scaling.mpi.library import mpi
-from minicaffe.scaling.mpi.ranks import Ranks
-from minicaffe.scaling.mpi.sameness import check_same, solver_facts, weight_facts
 from minicaffe.training.exchange import Exchange
 from minicaffe.training.running_state import State, of_rank
 from minicaffe.training.signals import Action
 from minicaffe.training.solver import SGDSolver
+
+from .buckets import Bucket, Gradients
+from .device_buckets import DeviceSums, all_on_device
+from .library import mpi
+from .ranks import Ranks
+from .sameness import check_same, solver_facts, weight_facts
 
 TIMEOUT = 300.0
 """The default seconds that a rank waits for the others."""
