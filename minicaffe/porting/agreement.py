@@ -18,7 +18,7 @@ from minicaffe.errors import Error
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
 
-from .graph import Graph
+from .graph import graph_of
 
 TOLERANCE = 1e-4
 """The largest relative difference that counts as agreement."""
@@ -74,7 +74,7 @@ def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
         net.forward(end=until)
     finally:
         net.remove_hook(keep)
-    graph = Graph(layer.param for layer in net.layers)
+    graph = graph_of(net.nodes)
     for i in (i for i, layer in enumerate(net.layers) if layer in proposed):
         rois = graph.name((i, 0))
         dependent = (graph.name(value) for k in graph.after([(i, 0)]) for value in graph.values(k))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob, MemoryState, SyncedMemory
 from minicaffe.data.drawings import class_name
 from minicaffe.data.images import resize_bilinear
-from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detect import Detections
 from minicaffe.detection.families import family_of, rows_end
 from minicaffe.detection.family import FindOptions
@@ -76,10 +76,9 @@ def found_detections(net: Net, image: NDArray[np.uint8] | None) -> Detections | 
 
 def names_of(net: Net, given: Sequence[str] | None) -> Sequence[str] | None:
     """Return a detector's class names: the given ones, or the usual ones for its number of classes."""
-    end = rows_end(net)
-    if given or (end is None and "cls_prob" not in net.blobs):
-        return given
-    return default_names(end.classes if end else net.blobs["cls_prob"].shape[1])
+    with suppress(Error):
+        return given or family_of(net).classes(net).names
+    return given
 
 
 class GradientSeed(NamedTuple):
@@ -103,10 +102,11 @@ def gradient_seed(
     """
     losses = [name for name, weight in net.blob_loss_weights.items() if weight]
     if wanted is None:
-        wanted = "loss" if losses else "detection:0" if found is not None and len(found) and until is None else "ones"
+        is_detector = found is not None and len(found) and until is None and _has_scores(net)
+        wanted = "loss" if losses else "detection:0" if is_detector else "ones"
     last = len(net.layers) - 1 if until is None else net.index_of(until)
     if wanted.partition(":")[0] == "detection":
-        k = _number(wanted, until, found)
+        k = _number(net, wanted, until, found)
         assert found is not None
         return _at_detection(net, k, found, class_name(int(found.classes[k]), names_of(net, classes)))
     if wanted == "loss" and losses:
@@ -128,13 +128,20 @@ def _ones(net: Net, last: int, names: Sequence[str]) -> str:
     return ", ".join(names) + noise
 
 
-def _number(wanted: str, until: str | None, found: Detections | None) -> int:
+def _has_scores(net: Net) -> bool:
+    """Return True if a blob of a detector holds the score of each detection: a YOLO layer or a script computes another."""
+    return ssd_layer(net) is not None or rows_end(net) is None
+
+
+def _number(net: Net, wanted: str, until: str | None, found: Detections | None) -> int:
     """Return K of "detection:K". Raises Error."""
     text = wanted.partition(":")[2]
     if until is not None:
         raise Error(f"--seed-gradient {wanted}: a detection needs the whole net: leave out --until {until}")
     if found is None:
         raise Error(f"--seed-gradient {wanted}: no detections: the net is no detector, or --image is not given")
+    if not _has_scores(net):
+        raise Error(f"--seed-gradient {wanted}: no blob of this net holds the scores of its detections: give ones")
     if not text.isdecimal() or len(text) > 9 or int(text) >= len(found):
         raise Error(f"--seed-gradient {wanted}: the image has {len(found)} detections: give detection:0 for the best one")
     return int(text)

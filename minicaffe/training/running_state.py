@@ -1,4 +1,4 @@
-"""The state that a training needs to resume bit for bit, besides weights and history: random numbers, data order, losses.
+"""The state that a training needs to continue bit for bit, besides weights and history: random numbers, data order, losses.
 
 It is JSON in a field of the .solverstate that Caffe skips (in HDF5, a dataset):
 
@@ -33,54 +33,6 @@ from minicaffe.errors import Error, WeightsError
 from minicaffe.layer import Layer
 from minicaffe.mode import gpu_mode
 from minicaffe.net import Net
-
-
-@runtime_checkable
-class HasRunningBlobs(Protocol):
-    """A layer whose forward changes blobs that no solver updates, such as running means."""
-
-    def running_blobs(self) -> Sequence[Blob]:
-        """Return the blobs that forward changes."""
-
-
-class LastIteration:
-    """The running state before an iteration (None outside of iterations), and the blobs that forward changes."""
-
-    def __init__(self, net: Net) -> None:
-        self.state: State | None = None
-        blobs = [blob for layer in net.layers if isinstance(layer, HasRunningBlobs) for blob in layer.running_blobs()]
-        self._kept = [(blob, Blob(blob.shape, blob.dtype)) for blob in blobs]
-
-    def keep(self, state: State) -> None:
-        """Store the state and a copy of the blobs' data."""
-        self.state = state
-        for blob, kept in self._kept:
-            _copy(blob, kept)
-
-    def put_back(self) -> None:
-        """Restore the blobs' data if an iteration is in progress."""
-        for blob, kept in self._kept if self.state else ():
-            _copy(kept, blob)
-
-
-def _copy(source: Blob, target: Blob) -> None:
-    """Copy a blob's data, in GPU mode on the device: a copy to the host would wait for all kernels."""
-    if gpu_mode():
-        from minicaffe.cuda.device import current
-
-        nbytes = source.count * source.dtype.itemsize
-        current().copy(target.device_data("write"), source.device_data("read"), nbytes)
-    else:
-        target.data[...] = source.read_data()
-
-
-def add_note(error: Exception, note: str) -> None:
-    """Append a line to the message of a minicaffe error or MemoryError, and a note to any other exception."""
-    if isinstance(error, Error | MemoryError):
-        error.args = (f"{error}\n{note}", *error.args[1:])
-    elif hasattr(error, "add_note"):  # since Python 3.11
-        error.add_note(note)
-
 
 State = dict[str, Any]
 STATE = "its state of random numbers and data"
@@ -201,3 +153,50 @@ def _array(fields: Fields, blob: Blob) -> NDArray[Any]:
 
 def _layer_states(net: Net) -> State:
     return {name: state for name, layer in net.layer_dict.items() if is_resumable(layer) and (state := layer.training_state())}
+
+
+@runtime_checkable
+class HasRunningBlobs(Protocol):
+    """A layer whose forward changes blobs that no solver updates, such as running means."""
+
+    def running_blobs(self) -> Sequence[Blob]:
+        """Return the blobs that forward changes."""
+
+
+class LastIteration:
+    """The running state before an iteration (None outside of iterations), and the blobs that forward changes."""
+
+    def __init__(self, net: Net) -> None:
+        self.state: State | None = None
+        blobs = [blob for layer in net.layers if isinstance(layer, HasRunningBlobs) for blob in layer.running_blobs()]
+        self._kept = [(blob, Blob(blob.shape, blob.dtype)) for blob in blobs]
+
+    def keep(self, state: State) -> None:
+        """Store the state and a copy of the blobs' data."""
+        self.state = state
+        for blob, kept in self._kept:
+            _copy(blob, kept)
+
+    def put_back(self) -> None:
+        """Restore the blobs' data if an iteration is in progress."""
+        for blob, kept in self._kept if self.state else ():
+            _copy(kept, blob)
+
+
+def _copy(source: Blob, target: Blob) -> None:
+    """Copy a blob's data, in GPU mode on the device: a copy to the host would wait for all kernels."""
+    if gpu_mode():
+        from minicaffe.cuda.device import current
+
+        nbytes = source.count * source.dtype.itemsize
+        current().copy(target.device_data("write"), source.device_data("read"), nbytes)
+    else:
+        target.data[...] = source.read_data()
+
+
+def add_note(error: Exception, note: str) -> None:
+    """Append a line to the message of a minicaffe error or MemoryError, and a note to any other exception."""
+    if isinstance(error, Error | MemoryError):
+        error.args = (f"{error}\n{note}", *error.args[1:])
+    elif hasattr(error, "add_note"):  # since Python 3.11
+        error.add_note(note)

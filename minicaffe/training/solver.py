@@ -33,12 +33,11 @@ from minicaffe.hooks import debug_info
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.rng import set_random_seed
-from minicaffe.training.running_state import LastIteration, add_note
 
 from . import snapshots, solver_nets, updates
 from .exchange import Exchange
 from .lr_policy import Plateau, check_policy, learning_rate
-from .running_state import State, misfits, restore_running_state, running_state
+from .running_state import LastIteration, State, add_note, misfits, restore_running_state, running_state
 from .signals import Action, Request
 from .solver_log import SolverLog, net_outputs
 from .target_scaling import folded

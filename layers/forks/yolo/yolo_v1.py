@@ -204,7 +204,7 @@ def _add(slopes: Array, at: Any, differences: Array, scale: float) -> float:
     return scale * float((differences**2).sum())
 
 
-BLOCK = "eval_detection_param"
+EVAL_BLOCK = "eval_detection_param"
 LEAST_SCORE = 0.005
 """Of a box of YOLOv2's, after suppression."""
 YOLO, YOLO2, INTEL = "caffe-yolo", "caffe-yolov2", "Intel Caffe"
@@ -223,7 +223,7 @@ class EvalDetection(Forked):
     Source: eval_detection_layer.cpp of yeahkun/caffe-yolo, as its forks have it, gklz1982/caffe-yolov2, and intel/caffe. In the
     two latter a box that overlaps no true box of its class by threshold is neither right nor wrong, if there is one.
 
-    bottom: caffe-yolo's cells and labels (yolo_v1.py); with biases, the anchors' widths and heights in cells,
+    bottom: caffe-yolo's cells and labels; with biases, the anchors' widths and heights in cells,
     caffe-yolov2's cells (N, num_object (5 + num_class), side, side) and labels (N, 5 T): class from 0, centre, size, with 0
     after the last; or Intel's labels (1, 1, G, 8) as DetectionEvaluate takes them. A third bottom is not read.
     top: (N, num_class + 4 side^2 num_object). score_type: OBJ, PROB, or their product. Difficult boxes do not count. Of equal
@@ -236,7 +236,7 @@ class EvalDetection(Forked):
     num_bottom = (2, 3)
     num_top = 1
     index_bottoms = (0, 1, 2)
-    param_block = (BLOCK,)
+    param_block = (EVAL_BLOCK,)
     weight_names = ()
     has_gradient = False
     kinds = (
@@ -250,17 +250,17 @@ class EvalDetection(Forked):
         if param.biases:
             self._check_region(x, labels)
         else:
-            check_cells(self, x, labels, param, BLOCK)
+            check_cells(self, x, labels, param, EVAL_BLOCK)
             self.choose(YOLO, "no biases")
         top[0].reshape(x.shape[0], param.num_class + 4 * param.side**2 * param.num_object)
 
     def _check_region(self, x: Blob, labels: Blob) -> None:
         param, images = self.param.eval_detection_param, x.shape[0] if x.shape else 0
-        self.anchors = pairs(self, param.biases, f"{BLOCK}.biases")
+        self.anchors = pairs(self, param.biases, f"{EVAL_BLOCK}.biases")
         if len(self.anchors) != param.num_object:
-            raise self.error(f"{len(self.anchors)} anchors in biases for num_object {param.num_object}", f"{BLOCK}.biases")
+            raise self.error(f"{len(self.anchors)} anchors in biases for num_object {param.num_object}", f"{EVAL_BLOCK}.biases")
         if not param.nms >= 0:
-            raise self.error("nms must be >= 0 with biases: without it the forks find nothing", f"{BLOCK}.nms")
+            raise self.error("nms must be >= 0 with biases: without it the forks find nothing", f"{EVAL_BLOCK}.nms")
         wanted = (images, param.num_object * (5 + param.num_class), param.side, param.side)
         if x.shape != wanted or not (param.num_class and param.side):
             cells = f"{param.num_object} boxes of 5 + {param.num_class} numbers in each of side x side cells"

@@ -25,8 +25,9 @@ from typing import Any
 
 from minicaffe.errors import DataError, Error, LimitError
 from minicaffe.files import in_place, is_remote, is_uri, local_path, replacing, unlinked
-from minicaffe.scaling.batch.places import inside, located, pyarrow_errors, require_pyarrow
-from minicaffe.scaling.batch.tables import read_columns
+
+from .places import inside, located, pyarrow_errors, require_pyarrow
+from .tables import read_columns
 
 LOCK = "_minicaffe.lock"
 

@@ -23,10 +23,11 @@ from typing import Any
 
 from minicaffe.errors import Error
 from minicaffe.parameters import Weights
-from minicaffe.scaling.batch.folder import Folder
-from minicaffe.scaling.batch.recipe import Recipe
-from minicaffe.scaling.batch.rules import Rules
-from minicaffe.scaling.batch.run import Done, Part, Run, detected, do_part
+
+from .folder import Folder
+from .recipe import Recipe
+from .rules import Rules
+from .run import Done, Part, Run, detected, do_part
 
 FRACTION = 0.9
 """Of a node's CPUs, and of a CPU."""

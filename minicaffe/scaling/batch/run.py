@@ -22,12 +22,17 @@ import numpy as np
 from minicaffe.data.drawings import class_name
 from minicaffe.errors import Error, on_one_line
 from minicaffe.parameters import Weights
-from minicaffe.scaling.batch.folder import Folder
-from minicaffe.scaling.batch.places import require_pyarrow
-from minicaffe.scaling.batch.recipe import Pipeline, Recipe, Row
-from minicaffe.scaling.batch.sources import Picture, Sources
+
+from .folder import Folder
+from .places import require_pyarrow
+from .recipe import Pipeline, Recipe, Row
+from .sources import Picture, Sources
 
 PART_SIZE = 100
+MOST_NAMED = 10
+"""Images that failed, by name."""
+READERS = 16
+"""Parts of an earlier run that are read at the same time."""
 
 Record = dict[str, Any]
 """The columns of an image but for its index."""
@@ -39,12 +44,6 @@ class Part(NamedTuple):
     number: int
     first: int
     images: Sources
-
-
-MOST_NAMED = 10
-"""Images that failed, by name."""
-READERS = 16
-"""Parts of an earlier run that are read at the same time."""
 
 
 class Done(NamedTuple):

@@ -17,9 +17,10 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.device import Device, current, launch
 from minicaffe.cuda.pool import DeviceMemory
 from minicaffe.mode import gpu_mode
-from minicaffe.scaling.mpi.buckets import Bucket
-from minicaffe.scaling.mpi.library import mpi
-from minicaffe.scaling.mpi.ranks import Done, Ranks
+
+from .buckets import Bucket
+from .library import mpi
+from .ranks import Done, Ranks
 
 VARIABLES = ("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_CUDA")
 """Cray MPICH and MVAPICH2 are CUDA-aware if these are 1."""

@@ -17,16 +17,21 @@ from minicaffe.blob import Blob
 from minicaffe.data.shard import Shard, reading_shard
 from minicaffe.errors import Error, written_out
 from minicaffe.mode import gpu_mode, set_device, set_mode_gpu
-from minicaffe.scaling.mpi.buckets import Bucket, Gradients
-from minicaffe.scaling.mpi.device_buckets import all_on_device
-from minicaffe.scaling.mpi.library import mpi
-from minicaffe.scaling.mpi.ranks import Ranks
-from minicaffe.scaling.mpi.sameness import check_same, solver_facts, weight_facts
 from minicaffe.training.exchange import Exchange
 from minicaffe.training.running_state import State, of_rank
 from minicaffe.training.signals import Action
 from minicaffe.training.solver import SGDSolver
 
+from .buckets import Bucket, Gradients
+from .device_buckets import DeviceSums, all_on_device
+from .library import mpi
+from .ranks import Ranks
+from .sameness import check_same, solver_facts, weight_facts
+
+TIMEOUT = 300.0
+"""The default seconds that a rank waits for the others."""
+AFTER_RANK_0 = 0.5
+"""Seconds for rank 0 to report an error that all ranks have, and to end them."""
 ORDER = [Action.NONE, Action.SNAPSHOT, Action.STOP]
 """From the weakest to the strongest."""
 
@@ -38,11 +43,7 @@ class RankExchange(Exchange):
         self.ranks, self.rank, self.count = ranks, ranks.rank, ranks.count
         self._begun = False
         self.on_device = all_on_device(ranks)
-        make: Callable[[list[Blob], int], Bucket] = Bucket
-        if self.on_device:
-            from .device_buckets import DeviceSums
-
-            make = DeviceSums().bucket
+        make: Callable[[list[Blob], int], Bucket] = DeviceSums().bucket if self.on_device else Bucket
         self.sums = Gradients(solver.net, ranks, solver.param.layer_wise_reduce, make)
 
     def begin(self, solver: SGDSolver, iterations: int) -> None:
@@ -68,13 +69,6 @@ class RankExchange(Exchange):
     def states(self, own: State) -> State:
         first: State = self.ranks.gather(None if self.rank else own)[0]
         return {**first, "ranks": self.ranks.gather(of_rank(own, first, dict(rng.generator().bit_generator.state)))}
-
-
-TIMEOUT = 300.0
-"""The default seconds that a rank waits for the others."""
-
-AFTER_RANK_0 = 0.5
-"""Seconds for rank 0 to report an error that all ranks have, and to end them."""
 
 
 class Job(Ranks):

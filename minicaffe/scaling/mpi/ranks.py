@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.errors import Error
-from minicaffe.scaling.mpi.library import mpi
+
+from .library import mpi
 
 GRACE = 2.0
 """Seconds to wait for answers."""

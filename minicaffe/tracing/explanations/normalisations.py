@@ -123,6 +123,8 @@ def of_normalisation(case: Case[BatchNorm] | Case[BN], at: Index) -> Explanation
     name = layer.weight_names[case.number]
     if name not in ("scale", "slope", "bias", "shift"):
         raise case.error(f"blob {case.number} ({name}) is a statistic, which has no gradient")
+    if isinstance(layer, BN) and layer.frozen:
+        raise case.error(f"blob {case.number} ({name}) has no gradient: bn_param {{ frozen: true }}")
     channel = flat_index(at, layer.blobs[case.number].shape)
     flat = channel_of(case.x.shape, channel)
     if name in ("bias", "shift"):
