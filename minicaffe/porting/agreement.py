@@ -57,8 +57,9 @@ class Run:
 
 
 def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
-    """Run net up to layer `until`, and return the last values of the named blobs and of the proposals."""
+    """Run net up to layer `until`; return the last values of the named blobs and of the proposals. The inputs stay."""
     wanted, run = set(names), Run()
+    inputs = {name: net.blobs[name].read_data().copy() for name in net.inputs}  # a layer may change them in place
     proposed = [layer for layer in net.layers if isinstance(layer, Proposal)]
 
     def keep(i: int) -> None:
@@ -74,6 +75,8 @@ def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
         net.forward(end=until)
     finally:
         net.remove_hook(keep)
+        for name, array in inputs.items():
+            net.blobs[name].data[...] = array
     graph = graph_of(net.nodes)
     for i in (i for i, layer in enumerate(net.layers) if layer in proposed):
         rois = graph.name((i, 0))

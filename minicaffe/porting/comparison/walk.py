@@ -82,7 +82,11 @@ def compare(  # noqa: PLR0913 - public, by keyword
     walk = Walk(net, result, go_on, pairs)
     walk.run_a(seed)
     if _is_file(b, ".onnx"):
-        arrays = run_onnx(b, {pairs.get(name, Name(name)).name: array for name, array in walk.inputs.items()})
+        theirs = {name: pairs.get(name, Name(name)).name for name in net.inputs}
+        arrays = run_onnx(b, {theirs[name]: array for name, array in walk.inputs.items()})
+        for name in net.inputs:
+            if not isinstance(net.layers[walk.graph.last[name][0]], Input):  # changed in place: B's is the first value
+                arrays.pop(theirs[name], None)
     if arrays is not None:
         walk.beside_arrays(arrays)
         return result
