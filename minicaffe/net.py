@@ -75,8 +75,9 @@ RUN_FORWARD = "its backward needs what its forward keeps: run forward first"
 
 @dataclass
 class LoadReport:
-    """The result of copy_from: layers that got weights, layers with learnable blobs that got none, and the file's unused
-    layers.
+    """The result of copy_from.
+
+    loaded: layers that got weights. missing: layers with learnable blobs that got none. unused: the file's other layers.
     """
 
     file: str

@@ -129,7 +129,7 @@ import numpy as np
 import h5py
 from minicaffe import Error, Net, TEST
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.training.solver_state import TrainingState, write_state
+from minicaffe.training.snapshots import TrainingState, write_state
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 net = Net(parse_net('input: "x" input_shape { dim: 1 dim: 100 } layer { name: "f" type: "InnerProduct" bottom: "x" top: "y"'

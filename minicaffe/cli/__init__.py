@@ -112,7 +112,7 @@ WORDS = "minicaffe.words"
 
 
 class _Place(click.Path):
-    """An existing file or folder, or a URI."""
+    """A parameter type: an existing file or folder, or a URI."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value if is_uri(value) else super().convert(value, param, ctx)
@@ -142,7 +142,7 @@ def _raise_limits(context: click.Context, option: click.Parameter, given: Sequen
 
 
 def _limit(text: str) -> tuple[str, float]:
-    """Return the name and the number of NAME=N. Raises Error."""
+    """Return the name and the number of a text NAME=N. Raises Error."""
     name, _, number = text.partition("=")
     unit = _UNITS.get(number[-1:].upper(), 1)
     for read in (int, float):  # a large int is no float
@@ -184,7 +184,7 @@ def command_of(name: str) -> click.Command:
 
 
 class _Commands(click.Group):
-    """Imports a command's module on demand; turns minicaffe's errors into one message and exit status 1."""
+    """The command group: imports commands on demand, and turns minicaffe's errors into one message and exit status 1."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         with guarded():
@@ -262,8 +262,9 @@ class _Commands(click.Group):
 
 
 def _paths(word: str) -> list[str]:
-    """Return the files, folders and URIs that a word of the command line names, also as in --allow=FILE and --input
-    data=FILE.
+    """Return the existing places that a word of the command line names, also as in --allow=FILE and --input data=FILE.
+
+    Places are files, folders and URIs.
     """
     # a file's name may have a "=" too
     texts = [word] if is_uri(word.partition("=")[0]) else [word, *word.split("=")[1:], word.partition("=")[2]]
@@ -272,7 +273,7 @@ def _paths(word: str) -> list[str]:
 
 
 def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:
-    """Return the error for the whole word -itertions, of which click names only -i; with close matches."""
+    """Return the error for the whole word, such as -itertions, of which click names only -i; suggest close matches."""
     name = error.option_name
     word = next((word for word in words if len(name) == 2 and word.startswith(name) and len(word) > 2), "").partition("=")[0]
     if not word or error.ctx is None:

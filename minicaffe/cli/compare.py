@@ -134,7 +134,7 @@ def _is_page(path: str) -> bool:
 
 
 def _side(path: str, weights: Sequence[str], options: TraceDiffOptions) -> SavedTrace:
-    """Return the trace in a page, or of a net's forward pass."""
+    """Return the trace in a page, or the trace of a net's forward pass."""
     if _is_page(path):
         return read_trace(path)
     with Tracer(backward=False) as tracer:

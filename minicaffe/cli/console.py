@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PlainConsole(Console):
-    """On stdout, or with err on stderr. No markup, emoji or links; only Text, tables and bars have styles.
+    """A console on stdout, or with err on stderr. No markup, emoji or links; only Text, tables and bars have styles.
 
     Text is escaped (errors.written_out) when it is rendered.
     """
@@ -41,7 +41,7 @@ class PlainConsole(Console):
                 yield Segment(self._shown(segment.text), style)
 
     def push_render_hook(self, hook: RenderHook) -> None:
-        """Guard the proxies too, which obey escape sequences, by which a live bar replaces the streams."""
+        """Also guard the proxies with which a live bar replaces the streams: they obey escape sequences."""
         super().push_render_hook(hook)
         for name in ("stdout", "stderr"):
             if isinstance(stream := getattr(sys, name), FileProxy):

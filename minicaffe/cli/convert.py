@@ -38,7 +38,10 @@ def check_option() -> Any:
 
 
 def print_agreement(title: str, found: Sequence[Difference], whose: tuple[str, str]) -> None:
-    """Print the table, the notes on proposals, and PASS. whose: names of the two sides. Raises Error if an output fails."""
+    """Print the table, the notes on proposals, and PASS. Raises Error if an output differs, or if the outputs tell nothing.
+
+    whose: the names of the two sides.
+    """
     rows = [[one.name, shape_text(one.shape), _relative(one.largest), _relative(one.relative)] for one in found]
     print_table(title, ["output", "shape", "largest difference", "relative"], rows)
     for one in found:
@@ -135,8 +138,9 @@ class ToTorchOptions(InputOptions, StateOptions, ThreadOptions):
 
 @with_options(ToTorchOptions)
 def to_torch_command(options: ToTorchOptions) -> None:
-    """Write the net in the prototxt NET with WEIGHTS as readable PyTorch source, which needs torch alone, and its weights as
-    safetensors beside it. --check also compares the gradients.
+    """Write the net in the prototxt NET with WEIGHTS as readable PyTorch source, and its weights as safetensors next to it.
+
+    The source needs only torch. --check also compares the gradients.
 
     Example:  minicaffe to-torch test.prototxt net.caffemodel -o model.py --check
     """
@@ -222,7 +226,7 @@ def _complete(file: NetFile, options: MergeBnOptions) -> Net:
 
 
 def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
-    """Return the layers of the file that the net consists of, without Split layers and without rules."""
+    """Return the file's layers that the net uses, without the inserted Split layers and without include and exclude rules."""
     param = caffe_pb2.NetParameter()
     param.CopyFrom(file.param)
     sources = list(file.sources)

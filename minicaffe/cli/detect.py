@@ -40,17 +40,16 @@ class Options(BatchOptions):
 
 @with_options(Options)
 def detect_command(options: Options) -> None:
-    """Find objects in SOURCE...
+    """Find objects in the images SOURCE... with the test prototxt NET and its WEIGHTS.
 
-    with the test prototxt NET and its WEIGHTS: of a Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO,
-    MS-CNN or SqueezeDet; faces with an SSH, and lines of text with a CTPN. A source is an image, a folder, a pattern, a video,
-    a list (.txt, .lst: one path per line), a Parquet file, or a URI.
+    The net is a Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO, MS-CNN or SqueezeDet; an SSH, which finds
+    faces; or a CTPN, which finds lines of text. A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one
+    path per line), a Parquet file, or a URI.
 
-    Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic).
-    An SSD, RefineDet or YOLO has one image input and ends in a DetectionOutput, YoloDetectionOutput or Yolov3DetectionOutput
-    layer; a Cascade R-CNN in DecodeBBox layers and probabilities; an SSH in the boxes and scores of its ProposalLayers. The
-    ends of YOLO v1, YOLO v2, MS-CNN and SqueezeDet nets are
-    decoded as their scripts do.
+    Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic). An SSD,
+    RefineDet or YOLO has one image input and ends in a DetectionOutput, YoloDetectionOutput or Yolov3DetectionOutput layer; a
+    Cascade R-CNN in DecodeBBox layers and probabilities; an SSH in the boxes and scores of its ProposalLayers. The ends of YOLO
+    v1, YOLO v2, MS-CNN and SqueezeDet nets are decoded as their scripts do.
 
     Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8
     """
@@ -72,7 +71,7 @@ def detect_command(options: Options) -> None:
 
 
 def print_rows(pipeline: Pipeline, images: Sources, options: Options) -> Done:
-    """Print the detections of each image at once, or all as JSON; draw and save them as the options say."""
+    """Print the detections of each image at once, or with --json all at the end; draw and save them as the options say."""
     names, as_json, folder = pipeline.detector.classes, options.as_json, options.draw_dir
     results, kept, done = [], [], Done()
     lacking = {"skipped": named(pipeline.net.skipped)} if pipeline.net.skipped else {}

@@ -78,7 +78,7 @@ PATH = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?(?:[/\\][^/\\\s,;:()\"']+)+")
 
 
 def without_folders(text: str) -> str:
-    """Return text with the last name alone of each absolute path."""
+    """Return text in which only the last name of each absolute path is left."""
     return PATH.sub(lambda path: ".../" + re.split(r"[/\\]", path[0])[-1], text)
 
 
@@ -97,7 +97,7 @@ class Finding:
 
 
 def examine() -> Iterator[Finding]:
-    """Check everything from Python to a running kernel; without a GPU, kernels and libraries are not checked."""
+    """Yield a Finding for each part, from Python to a running kernel. Without a GPU, kernels and libraries are not checked."""
     yield Finding("minicaffe", True, f"{__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
     yield Finding("processor", True, f"{cpu_name()}, {cores()}")
     yield Finding("BLAS", True, f"{blas_name(numpy_config())}, threads: {thread_variables()}")
@@ -162,7 +162,7 @@ def _compiler() -> Finding:
 
 
 def _products() -> Finding:
-    """Return the library that multiplies matrices; needs a GPU."""
+    """Find the library that multiplies matrices; needs a GPU."""
     used = blas.backend()
     if used.startswith("cuBLAS"):
         return Finding("matrix products", True, used)
@@ -171,13 +171,13 @@ def _products() -> Finding:
 
 
 def _convolutions() -> Finding:
-    """Return the library that computes convolutions; needs a GPU."""
+    """Find the library that computes convolutions; needs a GPU."""
     used = cudnn.backend()
     return Finding("convolutions", used.startswith("cuDNN"), used)
 
 
 def _graphs() -> Finding:
-    """Find out if nets run as CUDA graphs."""
+    """Find out whether nets run as CUDA graphs."""
     if not graph.allowed():
         return Finding(
             "CUDA graphs", False, f"switched off ({graph.VARIABLE}=0, or allow_graphs): each kernel is launched by itself"
@@ -264,7 +264,7 @@ def cpu_name() -> str:
 
 
 def numpy_config() -> Mapping[str, Any]:
-    """NumPy's build configuration; {} if this NumPy cannot give it as a dictionary (before 1.26)."""
+    """Return NumPy's build configuration; {} if this NumPy cannot give it as a dictionary (before 1.26)."""
     try:
         return np.show_config(mode="dicts") or {}
     except TypeError:

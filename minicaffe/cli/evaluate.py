@@ -41,10 +41,12 @@ class Options(DetectorOptions):
 
 @with_options(Options)
 def evaluate_command(options: Options) -> None:
-    """Count what the detector NET with WEIGHTS finds in the images of ANNOTATIONS: average precision of each class, as PASCAL
-    VOC and COCO count it. COCO's needs the extra coco.
+    """Print the detector's average precision for each class of the images of ANNOTATIONS, as PASCAL VOC and COCO count it.
 
-    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, or a folder of VOC's or YOLO's form.
+    NET is the detector's test prototxt, with WEIGHTS.
+
+    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, or a folder of VOC's or YOLO's form. COCO's precision needs the
+    extra coco.
 
     Example:  minicaffe evaluate test.prototxt net.caffemodel VOCdevkit/VOC2007 --cfg end2end.yml --draw curves.png
     """
@@ -87,7 +89,7 @@ def _check(options: Options) -> None:
 
 
 def _found(pipeline: Pipeline, images: list[str]) -> Iterator[Detections]:
-    """Yield the detections of each image. Raises Error for an image that fails, as a wrong number is worse than none."""
+    """Yield the detections of each image. Raises Error for an image that fails: without it the result would be wrong."""
 
     def row(name: str) -> Row:
         return pipeline.row(Picture(name, Path(name))).without_pixels()

@@ -27,7 +27,7 @@ from .terminal import echo, warn
 
 
 def _index(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
-    """Return the whole numbers of --at 0,12,2,5. Raises Error."""
+    """Return the index of --at, such as 0,12,2,5. Raises Error."""
     try:
         return None if text is None else tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -129,7 +129,7 @@ def _filled(options: Options) -> Net:
 
 
 def _print_fields(net: Net, layer: str, found: Explanation) -> None:
-    """Print what the explained cell depends on; of an ROI layer the roi says it."""
+    """Print what the explained cell depends on, except for a ROI layer, whose roi shows it."""
     if len(found.at) == 4 and not isinstance(net.layer_dict[layer], RoiLayer):
         for name, field in receptive_field(net, found.blob, *found.at[2:], layer=layer).items():
             echo(f"receptive field in {name}: {field}")

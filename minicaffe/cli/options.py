@@ -100,7 +100,7 @@ def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dic
 
 
 def _not_empty(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
-    """Return what is given. Raises Error for an empty text, which as a path would mean the working directory."""
+    """Return the value given. Raises Error for an empty text: as a path it would mean the working directory."""
     if given == "" or (isinstance(given, tuple) and "" in given):
         raise Error(f"{parameter.human_readable_name}: {EMPTY}")
     return given
@@ -116,7 +116,7 @@ def _files(context: click.Context, parameter: click.Parameter, incomplete: str) 
 def with_options(
     options: type[Chosen], cls: type[click.Command] = click.Command, **settings: Any
 ) -> Callable[[Callable[[Chosen], None]], click.Command]:
-    """Return a decorator: a function of one dataclass becomes a click command with the options and arguments of its fields."""
+    """Return a decorator that makes a click command of a function of one dataclass, whose fields are its parameters."""
 
     def made(function: Callable[[Chosen], None]) -> click.Command:
         @functools.wraps(function)
@@ -159,7 +159,7 @@ LISTED_FLAGS = ("weights", "stage")
 
 
 def translate(arguments: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return arguments with the tool's spellings replaced; known: the commands of this command line.
+    """Return the arguments, with the caffe tool's spellings replaced. known: the names of the commands.
 
     Raises click.UsageError for a flag with two different values.
     """

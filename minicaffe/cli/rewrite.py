@@ -48,10 +48,10 @@ class CutOptions(ShapeOptions, SettingsOptions, StateOptions):
 
 @with_options(CutOptions)
 def cut_command(options: CutOptions) -> None:
-    """Write a part of the prototxt NET with WEIGHTS as a net of its own, with inputs of the right shapes and its weights alone.
+    """Write a part of the prototxt NET with WEIGHTS as a separate net, with inputs of the right shapes and only its weights.
 
-    A name is a layer's, which belongs to the part, or a blob's: its last value; blob:NAME where both have it. WEIGHTS end in
-    .caffemodel, .h5 or .safetensors. --drop-head also writes the rest of the net and a script that runs both, beside the part:
+    A name is a layer's, which belongs to the part, or a blob's: its last value; blob:NAME if both have it. WEIGHTS end in
+    .caffemodel, .h5 or .safetensors. --drop-head also writes the rest of the net and a script that runs both, next to the part:
     rest.prototxt, rest.caffemodel, join.py.
 
     Example:  minicaffe cut test.prototxt net.caffemodel --to conv5_3 -o trunk.prototxt trunk.caffemodel
@@ -87,7 +87,7 @@ def _file_names(files: Files) -> Files:
 
 
 def _rest_of(out: Files) -> tuple[str, str, str]:
-    """Return the files of the rest and the script. Raises Error for one that is there already, as their names are not given."""
+    """Return the files for the rest and the script. Raises Error if one exists, or has the name of the part's."""
     folder, suffix = Path(out[0]).parent, "".join(Path(out[1]).suffixes[-2:]) if out[1].endswith(".h5") else Path(out[1]).suffix
     if Path(out[1]).absolute().parent != folder.absolute():
         raise Error(f"--out {out[0]} {out[1]}: give both in one folder, to which the rest and the script are written too")
@@ -100,12 +100,12 @@ def _rest_of(out: Files) -> tuple[str, str, str]:
 
 
 def _beside(file: str | None, script: str) -> str:
-    """Return a file's path from the script's folder; "" without a file."""
+    """Return a file's path relative to the script's folder; "" without a file."""
     return os.path.relpath(file, Path(script).absolute().parent) if file else ""
 
 
 def _write_part(files: ExitStack, part: Part, names: Files) -> None:
-    """Write a part to drafts that get their names at the end, and print what it reads and makes."""
+    """Write a part to drafts, which get their names at the end, and print its layers, inputs and outputs."""
     net = part.net()
     part.save(*(files.enter_context(replacing(name)) for name in names))
     echo(f"{names[0]}: {len(part.param.layer)} layers, {len(part.weights)} with weights")
@@ -145,7 +145,7 @@ def deploy_command(options: DeployOptions) -> None:
 
 
 def _write_text(text: str, layers: int, out: str | None) -> None:
-    """Write a prototxt to the file out, or to stdout."""
+    """Write a prototxt to the file `out`, or to stdout."""
     if out is None:
         echo(text, nl=False)
         return
@@ -155,7 +155,7 @@ def _write_text(text: str, layers: int, out: str | None) -> None:
 
 
 def _placed(written: NetFile, original: NetFile) -> NetFile:
-    """Return the net to write, with the places of the layers that it is made from: its own text is in no file yet."""
+    """Return the net to write, whose layers have the places of their originals, because its own text is in no file yet."""
     of_name = dict(zip(((layer.name, layer.type) for layer in original.param.layer), original.sources, strict=True))
     start = LayerSource(Place(original.file, 1))
     sources = [of_name.get((layer.name, layer.type), start) for layer in written.param.layer]
@@ -175,8 +175,8 @@ class RescueOptions(ShapeOptions, ThreadOptions):
 def rescue_command(options: RescueOptions) -> None:
     """Make a runnable prototxt of the training net in the .caffemodel WEIGHTS.
 
-    Data layers become inputs, losses become probabilities; comments at the top list the changes. The size of an input that the
-    file does not tell is guessed from the weights: --shape sets it.
+    Data layers become inputs, losses become probabilities; comments at the top list the changes. If the file lacks the size of
+    an input, it is guessed from the weights; --shape sets it.
 
     Example:  minicaffe rescue net.caffemodel -o deploy.prototxt
     """
@@ -191,7 +191,7 @@ def rescue_command(options: RescueOptions) -> None:
 
 
 def _check_rescued(rescued: Rescued, weights: str, written: str, fork: str) -> None:
-    """Load and run it and print its outputs. Raises Error."""
+    """Load the written net, run it, and print its outputs. Raises Error."""
     try:
         net = Net(parse_net(rescued.text, written), fork=fork)
         report = net.copy_from(weights)
@@ -224,7 +224,7 @@ class RetargetOptions:
 
 @with_options(RetargetOptions)
 def retarget_command(options: RetargetOptions) -> None:
-    """Change the number of classes of the detector's prototxt NET (Faster R-CNN, Fast R-CNN, R-FCN, SSD) to N.
+    """Change the number of classes of the detector's prototxt NET to N: Faster R-CNN, Fast R-CNN, R-FCN or SSD.
 
     Comments and layout are kept.
 

@@ -1,4 +1,4 @@
-"""summary, draw and dump: what a net or a file of weights holds."""
+"""summary, draw and dump: the contents of a net or of a file of weights."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def summary_command(options: SummaryOptions) -> None:
 
 
 def _count(multiply_adds: int | None) -> str:
-    """Return a dash if unknown, nothing for 0."""
+    """Return a count as text: a dash if unknown, nothing for 0."""
     return "-" if multiply_adds is None else number_text(multiply_adds) if multiply_adds else ""
 
 

@@ -21,7 +21,7 @@ from minicaffe.errors import shortened, written_out
 
 
 def echo(text: str = "", *, nl: bool = True, err: bool = False, **style: Any) -> None:
-    """Print text on stdout or stderr, escaped. style: of click.style, used on terminals only."""
+    """Print text on stdout or stderr, escaped. style: click.style's arguments, used on terminals only."""
     stream = sys.stderr if err else sys.stdout
     text = written_out(text)
     if style and stream.isatty():
@@ -122,7 +122,7 @@ class Guarded:
 
 
 def fitted(text: str, stream: IO[str]) -> str:
-    """Return text with the characters that the stream's encoding lacks escaped."""
+    """Return text in which characters that the stream's encoding lacks are escaped."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
@@ -133,7 +133,7 @@ def unguarded(stream: TextIO) -> TextIO:
 
 
 def finish_unread() -> None:
-    """From now on the command, which writes files, goes on when the reader of its text is gone, as with `| head`."""
+    """Let the command, which writes files, continue when the reader of its text is gone, as with `| head`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, Guarded):
             stream.dropping = True

@@ -1,4 +1,4 @@
-"""train, and the film that it leaves with --film."""
+"""train, and film: the frames that a training with --film left."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FilmOptions:
     )
 
     def check_film(self) -> None:
-        """Raise click.UsageError for options without --film, Error for a folder that cannot be one."""
+        """Raise click.UsageError for film options without the option that they need, Error for an unusable folder."""
         if not self.film and (self.every or self.film_net or self.film_image):
             raise click.UsageError("--every, --film-net and --film-image go with --film")
         if self.film_image and not self.film_net:
@@ -71,7 +71,7 @@ class FilmOptions:
         check_folder("--film", self.film)
 
     def start_film(self, trainer: SGDSolver, classes: Sequence[str]) -> Film | None:
-        """Return the film of --film, not begun. Raises Error."""
+        """Return the film of --film, not begun yet, or None. Raises Error."""
         if not self.film:
             return None
         from minicaffe.tracing.film import EVERY, Film
@@ -121,7 +121,7 @@ class TrainOptions(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, St
     )
 
     def checking(self) -> AbstractContextManager[None]:
-        """Return a block that checks the images of the nets and annotations that are read in it."""
+        """Return a context manager that checks the images of the nets and annotations read in its block."""
         if self.check is False:
             return nullcontext()
         most = None if self.check or self.skip_unreadable else MOST
@@ -227,7 +227,7 @@ def _check_test_nets(trainer: SGDSolver) -> None:
 
 
 def _remind(param: caffe_pb2.SolverParameter, net: Net, options: TrainOptions) -> None:
-    """Warn of what the user may expect the command to do by itself."""
+    """Warn about settings from which the user may expect more than the command does."""
     on_gpu = param.HasField("solver_mode") and param.solver_mode == caffe_pb2.SolverParameter.GPU
     if on_gpu and not options.device and options.gpu is None:
         warn("solver_mode: GPU, but this trains on the CPU: --device gpu, or auto, uses a GPU")
@@ -239,7 +239,7 @@ def _remind(param: caffe_pb2.SolverParameter, net: Net, options: TrainOptions) -
 
 
 def _say_noted(last: bool, number: int, action: Action) -> None:
-    """Confirm a signal on stderr. last: a stop writes a snapshot. os.write, since the signal may interrupt a print."""
+    """Confirm a signal on stderr, by os.write, since it may interrupt a print. last: whether a stop writes a snapshot."""
     if action is Action.STOP:
         more = "; Ctrl-C again ends at once" if number == signal.SIGINT else ""
         text = f"stopping after this iteration{', with a snapshot' * last}{more}"
@@ -258,7 +258,7 @@ def _load(trainer: SGDSolver, file: str) -> None:
 
 
 def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path) -> Path | None:
-    """Return the .solverstate to resume from; for "latest" the newest one of snapshot_prefix, or None. folder: the solver's."""
+    """Return the .solverstate to resume from, or None. "latest" is the newest one of snapshot_prefix. folder: the solver's."""
     if snapshot != LATEST:
         return Path(snapshot) if snapshot else None
     granted(Path(param.snapshot_prefix).parent, folder)
@@ -297,7 +297,7 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
 
 
 def _show_progress(trainer: SGDSolver, iterations: int | None, log_file: str | None) -> None:
-    """solve, with a progress bar on a terminal, elsewhere with a line every `display` iterations (or every 100)."""
+    """Train with a progress bar, or without a terminal with a line every `display` iterations (default: 100)."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from .console import bar

@@ -3,8 +3,8 @@
     box = (centre + anchor t_xy, anchor exp(t_hw)), cut to the input; score = confidence * probability of the best class
     the 64 boxes with the best scores; none is suppressed, as InferBbox leaves its suppression out
 
-Source: Wu et al., SqueezeDet (arXiv:1612.01051); src/core_detect.cpp of opencv_contrib's dnn_objdetect. squeeze_det_loss.py of
-layers/boxes places the anchors as it does.
+Source: Wu et al., SqueezeDet (arXiv:1612.01051); src/core_detect.cpp of opencv_contrib's dnn_objdetect.
+layers/forks/squeezedet.py places the anchors as it does.
 """
 
 from __future__ import annotations

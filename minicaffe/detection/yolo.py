@@ -2,7 +2,7 @@
 
     v1: S x S cells, C class probabilities, B boxes of a confidence and x, y, sqrt(w), sqrt(h) in each
         centre = (cell + x, y) / S        size = sqrt^2        score = confidence * probability of the best class
-    v2: yolo.py of layers/boxes has the formulas
+    v2: layers/forks/yolo/yolo.py has the formulas
 
 All classes are suppressed together, as in the scripts:
 

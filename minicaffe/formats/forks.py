@@ -194,23 +194,15 @@ class ForkField:
 
 
 def fork_field(message: str, name: str) -> ForkField | None:
-    """Return the field of this message; None if no known fork has it. A V1 layer also has the fields of V2's."""
+    """Return the field of this message, or "field=VALUE" of an enum; None if no known fork has it.
+
+    A V1 layer's fields are those of V2's.
+    """
     table = _by_name()
     found = table.get((message, name)) or table.get((ANY, name)) or table.get((message, ANY))
     if message == "V1LayerParameter":
         found = found or table.get(("LayerParameter", name))
     return found and replace(found, message=message, name=name)
-
-
-def fork_value(message: str, name: str, value: str) -> ForkField | None:
-    """Return the field's enum value that a fork adds; None if no known fork has it."""
-    return _by_name().get((message, f"{name}={value}"))
-
-
-def fork_of(message: str, name: str) -> str:
-    """Return the fork that has this field in this message, the first if several have it; "" if unknown."""
-    found = fork_field(message, name)
-    return found.forks[0] if found and not found.effect.in_schema else ""
 
 
 @lru_cache(maxsize=1)

@@ -24,7 +24,8 @@ from minicaffe.blob import Array, numbers
 from minicaffe.errors import Error
 from minicaffe.layers.roi import roi_geometry
 from minicaffe.layers.ssd import box_codes
-from minicaffe.ops.ssd import code_number
+
+from .ssd import code_number
 
 
 def bad_rois(given: Arguments) -> str:

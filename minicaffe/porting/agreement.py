@@ -18,7 +18,7 @@ from minicaffe.errors import Error
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
 
-from .graph import Graph
+from .graph import graph_of
 
 TOLERANCE = 1e-4
 """The largest relative difference that counts as agreement."""
@@ -57,8 +57,9 @@ class Run:
 
 
 def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
-    """Run net up to layer `until`, and return the last values of the named blobs and of the proposals."""
+    """Run net up to layer `until`; return the last values of the named blobs and of the proposals. The inputs stay."""
     wanted, run = set(names), Run()
+    inputs = {name: net.blobs[name].read_data().copy() for name in net.inputs}  # a layer may change them in place
     proposed = [layer for layer in net.layers if isinstance(layer, Proposal)]
 
     def keep(i: int) -> None:
@@ -74,7 +75,9 @@ def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
         net.forward(end=until)
     finally:
         net.remove_hook(keep)
-    graph = Graph(layer.param for layer in net.layers)
+        for name, array in inputs.items():
+            net.blobs[name].data[...] = array
+    graph = graph_of(net.nodes)
     for i in (i for i, layer in enumerate(net.layers) if layer in proposed):
         rois = graph.name((i, 0))
         dependent = (graph.name(value) for k in graph.after([(i, 0)]) for value in graph.values(k))

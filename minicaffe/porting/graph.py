@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from minicaffe.layer_list import Node
 from minicaffe.proto import caffe_pb2
 
 LayerParameter = caffe_pb2.LayerParameter
@@ -76,6 +77,11 @@ class Graph:
             if i in found:
                 found.update(self.makers(i))
         return found
+
+
+def graph_of(nodes: Iterable[Node]) -> Graph:
+    """Return the graph of a net's layers, also with the tops of losses that name none."""
+    return Graph(LayerParameter(bottom=node.bottom_names, top=node.top_names) for node in nodes)
 
 
 def bypass(layers: Iterable[LayerParameter], is_left_out: Callable[[LayerParameter], bool]) -> list[LayerParameter]:

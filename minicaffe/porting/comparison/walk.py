@@ -28,7 +28,7 @@ from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST, Phase
 from minicaffe.net import Net
 from minicaffe.parameters import weight_layers
-from minicaffe.porting.graph import Graph
+from minicaffe.porting.graph import graph_of
 from minicaffe.porting.suggestions import suggested_names
 
 from .causes import direct_causes, variants
@@ -82,7 +82,11 @@ def compare(  # noqa: PLR0913 - public, by keyword
     walk = Walk(net, result, go_on, pairs)
     walk.run_a(seed)
     if _is_file(b, ".onnx"):
-        arrays = run_onnx(b, {pairs.get(name, Name(name)).name: net.blobs[name].data.copy() for name in net.inputs})
+        theirs = {name: pairs.get(name, Name(name)).name for name in net.inputs}
+        arrays = run_onnx(b, {theirs[name]: array for name, array in walk.inputs.items()})
+        for name in net.inputs:
+            if not isinstance(net.layers[walk.graph.last[name][0]], Input):  # changed in place: B's is the first value
+                arrays.pop(theirs[name], None)
     if arrays is not None:
         walk.beside_arrays(arrays)
         return result
@@ -171,10 +175,11 @@ class Walk:
 
     def __init__(self, net: Net, result: Comparison, go_on: bool, names: Mapping[str, Name]) -> None:
         self.net, self.result, self.go_on, self.names = net, result, go_on, names
+        self.inputs: Arrays = {name: net.blobs[name].data.copy() for name in net.inputs}  # a layer may change them in place
         self.kept: list[list[Array]] = [[] for _ in net.layers]
         self.compared: set[int] = set()
         self.differed: set[int] = set()
-        self.graph = Graph(layer.param for layer in net.layers)
+        self.graph = graph_of(net.nodes)
 
     def run_a(self, seed: int) -> None:
         """Run A and keep every layer's tops."""
@@ -234,7 +239,7 @@ class Walk:
             self.result.notes += [f"B's {note}" for note in notes if any(note.startswith(f"input {name} ") for name in lacking)]
         for theirs, name in mine.items():
             if theirs in other.inputs:
-                put_array(other, theirs, self.net.blobs[name].data)
+                put_array(other, theirs, self.inputs[name])
 
     # With arrays.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +30,7 @@ from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.porting.graph import Graph as Connections
-from minicaffe.porting.graph import clear_fillers
+from minicaffe.porting.graph import clear_fillers, graph_of
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import exports
 from minicaffe.version import __version__
@@ -78,6 +77,9 @@ def onnx_model(
         if not isinstance(node.layer, Input):
             _emit(graph, net, node, values, shapes)
     made = whole.end(graph, net, values, photo) if whole and whole.boxes else {name: values[name] for name in outputs}
+    for name in made:
+        if name in inputs and made[name].name != name:
+            raise Error(f'input "{name}", changed in place, is also an output, which needs a name of its own: rename the top')
     model = _assembled(graph, net, inputs, made, values, opset)
     for key, value in (whole.facts(net) if whole else {}).items():
         model.metadata_props.add(key=key, value=value)
@@ -110,8 +112,8 @@ def _wanted(net: Net, until: str | None) -> tuple[list[Node], list[str]]:
             outputs += [top for top in node.top_names if top not in outputs]
     if not outputs:
         raise Error("the net has no outputs to export")
-    connections = Connections(node.layer.param for node in nodes)
-    needed = connections.before(connections.last[name] for name in outputs)
+    graph = graph_of(nodes)
+    needed = graph.before(graph.last[name] for name in outputs)
     return [nodes[i] for i in sorted(needed)], outputs
 
 
@@ -150,7 +152,7 @@ def _assembled(
 ) -> ModelProto:
     from onnx import helper
 
-    renamed = _name_after_blobs(graph, list(outputs), {**values, **outputs})
+    renamed = _name_after_blobs(graph, inputs, list(outputs), {**values, **outputs})
 
     def info(name: str, value: Value) -> ValueInfoProto:
         kind = np.dtype(TYPES.get(name, np.float32))
@@ -165,16 +167,18 @@ def _assembled(
     return model
 
 
-def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Value]) -> dict[str, str]:
-    """Give tensors the names of the net's blobs, and return the new names.
+def _name_after_blobs(
+    graph: Graph, inputs: Collection[str], outputs: Sequence[str], values: dict[str, Value]
+) -> dict[str, str]:
+    """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it, of an input the first.
 
-    Of a blob changed in place, the last tensor gets it.
+    Return the new names.
     """
     made = {name for node in graph.nodes for name in node.output}
     renamed: dict[str, str] = {}
     for blob in (*outputs, *values):  # outputs first: their names are the model's interface
         name = values[blob].name
-        if name in made and name not in renamed:
+        if name in made and name not in renamed and blob not in inputs:
             renamed[name] = blob
     for node in _with_inner(graph.nodes):
         for names in (node.input, node.output):
