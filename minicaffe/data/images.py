@@ -28,7 +28,9 @@ Scale = float | NDArray[np.float64]
 
 
 def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
-    """Return an image file as (H, W, 3) blue, green, red; rotated by its EXIF orientation, as cv2.imread does since OpenCV 3.1.
+    """Return an image file as (H, W, 3) blue, green, red.
+
+    It is rotated by its EXIF orientation, as by cv2.imread since OpenCV 3.1.
 
     Grey is repeated, transparency is dropped, 16 bits become 8. Raises DataError.
     """
@@ -36,7 +38,7 @@ def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
 
 
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:
-    """(width, height) of load_image's result, without decoding the pixels. Raises DataError."""
+    """Return the width and height of load_image's result, without decoding the pixels. Raises DataError."""
     with opened(path) as file:
         if file.format == "TIFF":  # Pillow rotates it
             return file.width, file.height
@@ -45,7 +47,7 @@ def image_size(path: str | PathLike[str]) -> tuple[int, int]:
 
 
 def scale_for(height: int, width: int, target: int, max_size: int) -> float:
-    """Return the factor that makes the short side target, or less where the long side would exceed max_size."""
+    """Return the factor that makes the short side target, or a smaller one if the long side would exceed max_size."""
     scale = target / min(height, width)
     if round(scale * max(height, width)) > max_size:
         scale = max_size / max(height, width)
@@ -109,7 +111,7 @@ def _ends(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 def bilinear_strips(
     image: Array, height: int, width: int, scale: float | None = None, means: Sequence[float] | None = None
 ) -> Iterator[tuple[slice, Array]]:
-    """Yield the rows of resize_bilinear's result strip by strip, for a result that need not be in memory as a whole."""
+    """Yield the rows of resize_bilinear's result strip by strip, so that it need not be in memory as a whole."""
     dtype = _float_type(image, means)
     check_size("an image resized to", height, width)
     left_at, right_at, x_part = _samples(image.shape[1], width, scale, dtype)
@@ -131,14 +133,14 @@ def _float_type(image: Array, means: Sequence[float] | None) -> np.dtype[Any]:
 
 
 def without_means(values: Array, means: Sequence[float] | None) -> Array:
-    """Return values (H, W, C) minus the means of the channels, in place."""
+    """Subtract the means of the channels from values (H, W, C) in place, and return values."""
     if means is not None:
         values -= np.asarray(means, values.dtype)
     return values
 
 
 def _samples(old: int, new: int, scale: float | None, dtype: Any) -> tuple[Array, Array, Array]:
-    """For each new position: the pixel before it, the one after, and the position between them."""
+    """Return for each new position the pixel before it, the one after, and the position between them."""
     # OpenCV maps by a given factor, not by the rounded sizes.
     at = (np.arange(new) + 0.5) * (1 / scale if scale else old / new) - 0.5
     at = np.clip(at, 0, old - 1)
@@ -151,7 +153,7 @@ def scaled_image(
 ) -> tuple[NDArray[np.float32], Scale]:
     """Return image (H, W, 3) minus the means, resized, and its scale.
 
-    multiple: of which each side is one, at least once. Raises DataError for another shape or an empty image.
+    multiple: each side becomes a multiple of it, at least once. Raises DataError for another shape or an empty image.
     """
     _check_image(image)
     height, width = image.shape[:2]
@@ -176,7 +178,7 @@ def _check_image(image: Array) -> None:
 
 
 def image_blob(images: Sequence[Array]) -> NDArray[np.float32]:
-    """Images (H, W, 3) as one blob (N, 3, H, W) of the largest height and width, zeros below and to the right."""
+    """Return images (H, W, 3) as one blob (N, 3, H, W) of the largest height and width, zeros below and to the right."""
     size = np.max([image.shape[:2] for image in images], axis=0)
     blob = np.zeros((len(images), 3, *size), np.float32)
     for place, image in zip(blob, images, strict=True):
@@ -187,8 +189,9 @@ def image_blob(images: Sequence[Array]) -> NDArray[np.float32]:
 def prepare_image(
     image: Array, settings: DetectionSettings, phase: Phase = TEST
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return image (H, W, 3) blue, green, red as data (1, 3, H', W') and im_info (1, 3): H', W', scale, at the phase's first
-    scale.
+    """Return image (H, W, 3), blue, green, red, as data (1, 3, H', W') and im_info (1, 3): H', W', scale.
+
+    The image gets the phase's first scale.
 
     With the setting scale_multiple_of, im_info is (1, 6): H', W', and the scales of x, y, x and y.
     """

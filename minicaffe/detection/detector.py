@@ -1,4 +1,4 @@
-"""Detector: a net that is called on images. Its family says how objects are found (families.py).
+"""Detector: a net that is called on images. Its family defines how objects are found (families.py).
 
 detector = minicaffe.detection.load("test.prototxt", "net.caffemodel", cfg="faster_rcnn_end2end.yml")
 found = detector("photo.jpg")
@@ -36,15 +36,14 @@ Path = str | PathLike[str]
 
 
 class Detector:
-    """A net of phase TEST that finds objects: called on an image, it gives the Detections.
+    """A net of phase TEST that finds objects. A call on an image returns Detections.
 
-    The net's settings (net.settings) say how an image is scaled, what is subtracted, and the NMS; for an SSD, RefineDet, YOLO,
-    MS-CNN, SqueezeDet, UltraFace or MTCNN (is_ssd) means (blue, green, red; default 104, 117, 123, an UltraFace's 127, an
-    MTCNN's 127.5) are subtracted, and scale_factor multiplies the rest (default 1, of these two 1/128).
-    classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, text for a CTPN's, face
-    for an SSH's, an UltraFace's and an MTCNN's, else None).
-    threshold: the least score, from 0 to 1 (default 0.5, an UltraFace's and an MTCNN's 0.7). max_detections: the most for an
-    image.
+    The net's settings (net.settings) define an image's scale, its means and the NMS. For an SSD, RefineDet, YOLO, MS-CNN,
+    SqueezeDet, UltraFace or MTCNN (is_ssd) means (blue, green, red; default 104, 117, 123, an UltraFace's 127, an MTCNN's
+    127.5) are subtracted, and scale_factor multiplies the rest (default 1, of these two 1/128). classes: names by class index,
+    the background first (default: VOC's for 21 classes, COCO's for 81, text for a CTPN's, face for an SSH's, an UltraFace's and
+    an MTCNN's, else None). threshold: the least score, from 0 to 1 (default 0.5, an UltraFace's and an MTCNN's 0.7).
+    max_detections: the most for an image.
     Raises Error for a net that is no detector.
     """
 
@@ -79,7 +78,7 @@ class Detector:
         return self.family.has_fixed_size
 
     def __call__(self, image: Path | Image.Image | NDArray[np.uint8], *, proposals: ArrayLike | None = None) -> Detections:
-        """Return the objects on an image: a file, an image of Pillow, or an array (H, W, 3) in the order blue, green, red.
+        """Return the objects in an image: a file, a Pillow image, or an array (H, W, 3) in the order blue, green, red.
 
         proposals: boxes (R, 4) as x1, y1, x2, y2 in pixels of the image, for a net that takes rois (Fast R-CNN).
         Raises DataError for what is no image, Error for missing or unexpected proposals.
@@ -102,7 +101,7 @@ def load(  # noqa: PLR0913 - public, by keyword
     strict: bool | None = None,
     fork: str = "",
 ) -> Detector:
-    """Return the detector of a test prototxt, or of a Net, with the weights of a file of any format.
+    """Return the detector of a test prototxt, or of a Net, with the weights in a file of any format.
 
     Of an MTCNN give det1; det2 and det3 are found beside it, and a Net of them all is made.
     cfg: the settings that the net was trained with: a yml of py-faster-rcnn, a dict of its keys ({"TEST": {"NMS": 0.4}}), or

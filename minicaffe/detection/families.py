@@ -1,4 +1,4 @@
-"""The families of detectors: a new family is one class in a file of its own, and a line here.
+"""The families of detectors. A new family is one class in a file of its own, and a line here.
 
 family = family_of(net)
 found = family.find(net, image, FindOptions(threshold=0.5))
@@ -49,7 +49,7 @@ FAMILY_NAMES = f"{', '.join(_OTHERS)} and {_LAST} nets"
 
 
 def family_of(net: Net) -> Family:
-    """Return the family of a detector. Raises Error for a net that is none."""
+    """Return the family of a detector. Raises Error for a net of none."""
     return next(family for family in FAMILIES if family.matches(net))
 
 

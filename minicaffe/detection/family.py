@@ -1,4 +1,4 @@
-"""A family of detectors: nets whose objects are found in one way. families.py lists the families.
+"""A family of detectors: nets whose objects are found in the same way. families.py lists the families.
 
 A new family is a class in a file of its own and a line in families.py. The class is derived from Family, or from
 rows.RowsFamily if the nets take one image of a fixed size.
@@ -28,7 +28,7 @@ SSD_MEANS = (104.0, 117.0, 123.0)
 
 
 class Classes(NamedTuple):
-    """The classes of a net: their number, the background included, the layer or blob that holds them, and their usual names."""
+    """The classes of a net: their number with the background, the layer or blob that holds them, and their usual names."""
 
     number: int
     holder: str
@@ -76,7 +76,7 @@ class FixedSize:
 
 
 class Family(ABC):
-    """Nets whose objects are found in one way.
+    """A base class for nets whose objects are found in the same way.
 
     has_fixed_size: the prototxt or a script fixes the size of the input and the suppression, and means and a factor prepare an
     image; for other families the settings do. names: what nets of a fixed size are called. means, scale_factor, takes_rgb: how
@@ -94,7 +94,7 @@ class Family(ABC):
 
     @abstractmethod
     def matches(self, net: Net) -> bool:
-        """Return True for a net of this family. Raises Error for a net that nearly is one, which names what is amiss."""
+        """Return True for a net of this family. Raises Error, naming the fault, for a net that is nearly one."""
 
     @abstractmethod
     def classes(self, net: Net) -> Classes:
@@ -109,7 +109,7 @@ class Family(ABC):
         raise Error(f"{net.file}: the detections of such a net are not read from one pass")
 
     def check_proposals(self, net: Net, given: bool) -> None:
-        """Raise Error for proposals that are missing or that the net does not take."""
+        """Raise Error for proposals that are missing or that the net refuses."""
         if "rois" in net.inputs and not given:
             way = in_brackets("--proposals")
             raise Error(f"{net.file}: this net takes rois: give it proposals, boxes (R, 4) in pixels of the image{way}")
@@ -130,12 +130,12 @@ class Family(ABC):
         return self.means if means is None else means, self.scale_factor if factor is None else factor
 
     def reshape_to_largest(self, net: Net) -> None:
-        """Give the net's input the size of the largest image; find sets the size of each image."""
+        """Give the net's input the size of the largest image. find sets the size of each image."""
         test = net.settings.test
         net.blobs["data" if "data" in net.inputs else net.inputs[0]].reshape(1, 3, max(test.scales), test.max_size)
 
     def preparation(self, net: Net, options: FindOptions) -> list[str]:
-        """Return how an image is prepared and boxes are suppressed, in words."""
+        """Return text on how an image is prepared and boxes are suppressed."""
         settings = options.settings or net.settings
         suppression = self.suppression_text(net, settings)
         return [self.size_text(settings), f"means {numbers_text(settings.pixel_means)}", *[suppression] * bool(suppression)]

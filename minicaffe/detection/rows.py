@@ -1,5 +1,6 @@
-"""Families whose nets take one image of a fixed size, and whose end is read as rows of detections: a layer makes the rows, or a
-script does. Source: the SSD fork's ssd_detect.cpp.
+"""Families whose nets take one image of a fixed size, and whose end is read as rows of detections.
+
+A layer or a script makes the rows. Source: the SSD fork's ssd_detect.cpp.
 
     image -> resized to the net's input -> (pixels - means) * scale factor -> net -> rows image, class, score, corners
           -> corners in pixels of the image, clipped to it -> score >= threshold, the best first
@@ -38,10 +39,10 @@ POINTS = Measure(unit=0)
 class RowsEnd(FixedSize):
     """The end of a net that is read as rows of detections.
 
-    name: the layer or blob that has the classes. blobs: what is read. sources: what the layer that makes the rows reads, as a
-    layer drops scores that are NaN. classes: their number, the background included.
-    decode: from the arrays of blobs to rows (n, 7): image, class (0 is the background, -1 an empty row), score, corners as
-    parts of the image's width and height. kind, maker, settings: as FixedSize has them.
+    name: the layer or blob that has the classes. blobs: those that are read. sources: the bottoms of the layer that makes the
+    rows, which drops scores that are NaN. classes: their number, the background included. decode: from the arrays of blobs to
+    rows (n, 7): image, class (0 is the background, -1 an empty row), score, corners as parts of the image's width and height.
+    kind, maker, settings: as FixedSize has them.
     """
 
     name: str
@@ -54,7 +55,10 @@ class RowsEnd(FixedSize):
     sources: Sequence[str] = ()
 
     def rows(self, net: Net) -> Array:
-        """Return the rows (n, 7) of the net's last pass. Raises Error for NaN or infinite numbers where they come from."""
+        """Return the rows (n, 7) of the net's last pass.
+
+        Raises Error for NaN or infinite numbers in them or in their sources.
+        """
         for name in self.sources or self.blobs:
             check_scores(net.blobs[name].read_data(), name)
         rows = self.decode([net.blobs[name].read_data() for name in self.blobs])
@@ -69,7 +73,7 @@ class RowsFamily(Family):
 
     @abstractmethod
     def end(self, net: Net) -> RowsEnd | None:
-        """Return the end of a net of this family, None for another net. Raises Error for an end that nearly is one."""
+        """Return the end of a net of this family, None for another net. Raises Error for an end that is nearly one."""
 
     def matches(self, net: Net) -> bool:
         return self.end(net) is not None
@@ -109,7 +113,7 @@ class RowsFamily(Family):
             raise Error(f"{net.file}: {self.known_end(net).kind} takes no proposals")
 
     def reshape_to_largest(self, net: Net) -> None:
-        """Leave the input as it is: all images get its size."""
+        """Leave the input as it is: all images are resized to it."""
 
     def preparation(self, net: Net, options: FindOptions) -> list[str]:
         means, factor = self.means_and_factor(options)
@@ -152,7 +156,7 @@ def script_rows(boxes: Array, scores: Array, classes: NDArray[np.integer]) -> Ar
 
 
 def suppressed_rows(rows: Array, threshold: float, measure: Measure = POINTS) -> Array:
-    """Return the rows (n, 7) that greedy suppression of all classes together leaves: an overlap > threshold goes."""
+    """Return the rows (n, 7) that greedy suppression of all classes together leaves. An overlap > threshold suppresses."""
     return rows[nms_by(measure, rows[:, [3, 4, 5, 6, 2]], threshold)]
 
 
@@ -173,7 +177,7 @@ class LastOutput(NamedTuple):
 
 
 def last_output(net: Net) -> LastOutput | None:
-    """Return the one output of net; None for a net of other outputs or inputs."""
+    """Return the one output of net; None for a net with other outputs or inputs."""
     size, layer = image_size(net), maker(net, net.outputs[0]) if len(net.outputs) == 1 else None
     return LastOutput(net.outputs[0], layer, size) if layer and size else None
 

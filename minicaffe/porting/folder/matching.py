@@ -1,4 +1,4 @@
-"""Weights and the nets that they fit, by the layers' names and the shapes of their blobs."""
+"""Weights and the nets that they fit, matched by the layers' names and the shapes of their blobs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Pair:
 
     @property
     def fits(self) -> bool:
-        """True if all weights of the net are there, and the net that was trained computes nothing that this one lacks."""
+        """True if the file has all weights of the net, and the net computes everything that the trained one does."""
         return self.made is not None and self.fitting == self.wanted > 0 and not self.types
 
     @property
@@ -83,7 +83,7 @@ class Pair:
 
     @property
     def kind(self) -> str:
-        """The kind: detector (an R-CNN), ssd, other (another detector) or net."""
+        """The kind of net: detector (an R-CNN), ssd, other (another detector) or net."""
         if self.made is None or self.family is None:
             return "net"
         if ssd_layer(self.made):
@@ -104,7 +104,7 @@ class Pair:
 
 
 def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionSettings | None, fork: str) -> list[Pair]:
-    """Return for each file of weights the nets that it may be for, the best first."""
+    """Return pairs of each file of weights and the nets that it may belong to, the best first."""
     found: list[Pair] = []
     made: dict[str, Net | str] = {}
     for file in weights:
@@ -126,7 +126,7 @@ def _layers(weights: Item) -> list[LayerWeights]:
 
 
 def _made(net: Item, settings: DetectionSettings | None, fork: str) -> Net | str:
-    """Return the net for TEST, or why there is none."""
+    """Return the net for TEST, or the reason why there is none."""
     if reads := reading(net.content):
         return f"it reads data ({', '.join(dict.fromkeys(reads))}), which is not looked for"
     try:
@@ -164,9 +164,7 @@ def _pair(net: Item, weights: Item, made: Net | str, shared: int) -> Pair:
 
 
 def _types(weights: Item, net: Net) -> tuple[str, ...]:
-    """Return types that compute in TEST, without weights, of which the net stored with the weights has some and this one
-    none.
-    """
+    """Return types without weights that compute in TEST, which the net stored with the weights has and this one lacks."""
     kinds = {layer.type: types.get(layer.type) for layer in _layers(weights) if not any(layer.blobs)}
     mine = {layer.type for layer in net.layers}
     computing = (kind for kind, known in kinds.items() if known is not None and known.elementwise)

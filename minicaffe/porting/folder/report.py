@@ -1,4 +1,4 @@
-"""The report on a folder: its contents, what is missing and what to do next; as text and as a page."""
+"""The report on a folder: its contents, what is missing and what to do next, as text or as a page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONGEST_ROW = 1000
 
 @dataclass(frozen=True)
 class Step:
-    """A command to go on with, and what it is for."""
+    """A command to continue with, and its purpose."""
 
     why: str
     command: str
@@ -35,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One trial of a pair. good: whether it worked, None if it was not tried; says: with what result, or why not."""
+    """One trial of a pair. good: whether it worked, None if it was not tried; says: the result, or the reason."""
 
     pair: Pair
     what: str
@@ -49,8 +49,10 @@ class Verdict:
 
 @dataclass
 class Report:
-    """items: the files; pairs: weights and the nets that they may be for, the best first; facts: what the folder tells about
-    the preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried.
+    """The report on a folder.
+
+    items: the files; pairs: weights and the nets that they may be for, the best first; facts: what the folder tells about the
+    preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried.
     """
 
     folder: Path
@@ -63,12 +65,12 @@ class Report:
     verdicts: list[Verdict] = field(default_factory=list)
 
     def of(self, kind: str) -> list[Item]:
-        """Return the files of a kind that can be used."""
+        """Return the usable files of a kind."""
         return [item for item in self.items if item.kind == kind and not item.problem]
 
     @property
     def best(self) -> list[Pair]:
-        """The pair to go on with for each file of weights that fits a net."""
+        """For each file of weights that fits a net, the pair to continue with."""
         found: dict[str, Pair] = {}
         for pair in self.pairs:
             if pair.fits:
@@ -76,12 +78,15 @@ class Report:
         return list(found.values())
 
     def path(self, item: Item) -> str:
-        """Return a file's name for a command."""
+        """Return a file's name for use in a command."""
         return pasted(str(self.folder / item.path), path=True)
 
 
 def look(folder: str | PathLike[str], *, fork: str = "") -> Report:
-    """Look through a folder. fork: whose layers those are that forks disagree on. Raises Error for what is no folder."""
+    """Look through a folder. Raises Error if it is no folder.
+
+    fork: its version is used for layers that differ between forks.
+    """
     report = Report(Path(folder), *scan(Path(folder)))
     settings = report.of(SETTINGS)
     report.pairs = pairs_of(report.of(NET), report.of(WEIGHTS), settings[0].content if len(settings) == 1 else None, fork)
@@ -135,7 +140,7 @@ def _others(report: Report, pair: Pair) -> str:
 
 
 def _names(report: Report, count: int) -> Item | None:
-    """Return the file of so many class names, with or without the background."""
+    """Return the file with this number of class names, with or without the background."""
     fit = (item for item in report.of(NAMES) if item.content and len(item.content) in (count, count - 1))
     return next(fit, None)
 
@@ -174,7 +179,7 @@ def _steps(report: Report) -> Iterator[Step]:
         settings = f"{cfg}{fed if takes else ''}{classes if pair.kind == 'detector' else ''}"
         yield Step("see what every layer does", f"minicaffe trace {files}{shown}{settings} -o trace.html")
         if _folds(pair):
-            out = "--out-net merged.prototxt --out-weights merged.caffemodel --check"
+            out = "-o merged.prototxt merged.caffemodel --check"
             yield Step("fold BatchNorm into the convolutions", f"minicaffe merge-bn {files} {out}")
         if pair.kind == "detector":
             yield Step("other classes", f"minicaffe retarget {report.path(pair.net)} --classes N --out other.prototxt")
@@ -188,13 +193,13 @@ def _steps(report: Report) -> Iterator[Step]:
 
 
 def _folds(pair: Pair) -> bool:
-    """Return True if the net has a BatchNorm with stored statistics, which a convolution can take over."""
+    """Return True if the net has a BatchNorm with stored statistics, which could be folded into a convolution."""
     params = [layer.param.batch_norm_param for layer in pair.made.layers if layer.type == "BatchNorm"] if pair.made else []
     return any(param.use_global_stats or not param.HasField("use_global_stats") for param in params)
 
 
 def _means(report: Report) -> str:
-    """Return --mean and --scale-factor, as far as the folder tells them in one way."""
+    """Return --mean and --scale-factor if the folder gives them without contradiction."""
     means = {fact.split()[1] for fact in report.facts if fact.startswith("mean ") and not fact.startswith("mean file")}
     scales = {fact.split()[1].rstrip(",") for fact in report.facts if fact.startswith("scale ")}
     text = ""
@@ -208,7 +213,7 @@ Section = tuple[str, list[tuple[str, str]]]
 
 
 def _sections(report: Report) -> Iterator[Section]:
-    """Yield headings, and what stands under them: a name and what is said of it. Both are short, whatever the files hold."""
+    """Yield headings, and below each the rows of a name and a text. Both are short, whatever the files hold."""
     for head, rows in _all_sections(report):
         more = [("", f"and {len(rows) - SHOWN:,} more")] if len(rows) > SHOWN else []
         whole = on_one_line if head == NEXT else _short  # a command must not be cut, and has only the folder's names
@@ -236,7 +241,7 @@ def _all_sections(report: Report) -> Iterator[Section]:
 
 
 def _tried(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the verdicts, with a pair's name at its first one."""
+    """Yield the verdicts, with the pair's name at its first one."""
     last = None
     for verdict in report.verdicts:
         yield "" if verdict.pair is last else verdict.pair.name, f"{verdict.what} {verdict.word}: {verdict.says}"
@@ -244,7 +249,7 @@ def _tried(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _shown(report: Report) -> list[Pair]:
-    """Return for each file of weights the nets that fit, or else the nearest."""
+    """Return for each file of weights the pairs that fit, or else the nearest."""
     fitting = {pair.weights.path for pair in report.best}
     nearest = {pair.weights.path: pair for pair in reversed(report.pairs)}
     return [
@@ -273,7 +278,7 @@ dt { font-weight: 600; } dd { margin: 0 0 0.5rem 1.5rem; } code { font-family: u
 
 
 def page(report: Report) -> str:
-    """Return the report as an HTML page that needs nothing else."""
+    """Return the report as a self-contained HTML page."""
     title = f"{on_one_line(str(report.folder))}: {len(report.items)} files"
     body = [f"<h1>{escape(title)}</h1>"]
     for head, rows in _sections(report):
