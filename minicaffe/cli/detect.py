@@ -44,8 +44,8 @@ class Options(BatchOptions):
 def detect_command(options: Options) -> None:
     """Find objects in the images SOURCE... with the test prototxt NET and its WEIGHTS.
 
-    The net is a Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO, MS-CNN or SqueezeDet; an SSH, UltraFace or
-    MTCNN, which find faces; or a CTPN, which finds lines of text. A source is an image, a folder, a pattern, a video, a list
+    The net is a Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO, MS-CNN or SqueezeDet; an SSH, UltraFace
+    or MTCNN, which find faces; or a CTPN, which finds lines of text. A source is an image, a folder, a pattern, a video, a list
     (.txt, .lst: one path per line), a Parquet file, or a URI. Of an MTCNN give det1; det2 and det3 are found beside it.
 
     Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic). An SSD,
