@@ -63,7 +63,7 @@ def gemm(
     beta: float = 0.0,
     batch: int = 1,
 ) -> None:
-    """Compute c (m, n) = alpha a (m, k) b (k, n) + beta c, sizes = (m, n, k); with beta = 0 c is not read."""
+    """Compute c (m, n) = alpha a (m, k) b (k, n) + beta c. sizes: (m, n, k). With beta = 0 c is not read."""
     (m, n, k), dtype = sizes, np.dtype(dtype)
     if not m or not n or not batch:
         return
@@ -94,7 +94,7 @@ def gemm(
 
 
 def backend() -> str:
-    """Return what multiplies matrices on the GPU: "cuBLAS (...)" with its source, or "gemm.cu (...)" with the reason for it."""
+    """Return the library for matrix products on the GPU: "cuBLAS (...)" with its source, or "gemm.cu (...)" with the reason."""
     library = _library()
     return f"gemm.cu ({_state.reason})" if library is None else f"cuBLAS ({library.cublas.path})"
 
@@ -109,12 +109,12 @@ def allow_tf32(allowed: bool = True) -> None:
 
 
 def tf32_allowed() -> bool:
-    """Return what allow_tf32 was called with last."""
+    """Return allow_tf32's last argument."""
     return _state.tf32
 
 
 class CuBLAS:
-    """cuBLAS: a handle for each stream, made at its first product; the handle of a freed stream is used again."""
+    """cuBLAS, with a handle for each stream, made at its first product. A freed stream's handle is reused."""
 
     def __init__(self) -> None:
         self.cublas = cublas.load()
@@ -158,7 +158,7 @@ _state = _State()
 
 
 def _library() -> CuBLAS | None:
-    """cuBLAS, looked for once; None, and a warning in the log, where it is missing."""
+    """Return cuBLAS, looked up once; None, with a warning in the log, if it is missing."""
     if not _state.tried:
         with _state.lock:
             if not _state.tried:

@@ -1,9 +1,9 @@
-"""Captures: what a stream gets from begin to end becomes a CUDA graph, which one call of the driver runs again (graph.py).
+"""Captures: a stream's work between begin and end becomes a CUDA graph, which one driver call runs again (graph.py).
 
-Nothing runs during a capture, so a wait, and a copy from or to the host, have no place in it: each is refused with
-NotCapturedError, and what was captured so far is dropped. Memory comes from a pool of the capture's own: what is freed during
-the capture serves it again, and the graph keeps it from all others. Its blocks are those that the stream's earlier passes left
-in the device's pool, and new ones, which the driver gives beside the capture.
+Nothing runs during a capture, so a wait, and a copy from or to the host, have no place in it. Each is refused with
+NotCapturedError, and the capture is dropped. Memory comes from the capture's own pool: blocks freed during the capture are
+reused in it, and the graph keeps them from all others. Its blocks come from the device's pool, if the stream's earlier passes
+left them there, or new from the driver, which allocates them outside the capture.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _local = _Local()
 
 
 def current() -> Capture | None:
-    """Return the capture that the calling thread makes."""
+    """Return the calling thread's capture, or None."""
     return _local.capture
 
 
 def refuse(what: str) -> None:
-    """Raise NotCapturedError if the calling thread makes a capture, which cannot hold what it does."""
+    """Raise NotCapturedError if the calling thread makes a capture, which cannot hold this operation."""
     if _local.capture is not None:
         _local.capture.refuse(what)
 
 
 def refuse_for_now(what: str) -> None:
-    """Refuse the same way what the layer is not to blame for: a later pass may not need it."""
+    """Refuse in the same way an operation that the layer does not cause: a later pass may not need it."""
     if _local.capture is not None:
         raise NotCapturedError(f"a CUDA graph cannot hold this: {what}")
 
@@ -68,8 +68,8 @@ def refuse_for_now(what: str) -> None:
 class Use:
     """A blob's memory in a capture.
 
-    read: whether its contents from before count; written: whether it has others afterwards. before: its state, its block and
-    how many elements that held.
+    read: whether its contents from before are read; written: whether it is written. before: its state, its block and that
+    block's number of elements.
     """
 
     memory: weakref.ref[SyncedMemory]
@@ -80,11 +80,10 @@ class Use:
 
 
 class Capture:
-    """A capture of a stream's work; Device.capturing begins and ends it.
+    """A capture of a stream's work. Device.capturing begins and ends it.
 
-    graph: what came of it. refused: what was refused, "" for nothing. uses: the memory of blobs by id; blobs: those that were
-    asked for an address. held: other memory that the graph's launches use. watchers, found: its checks,
-    as those of a stream.
+    graph: the result. refused: the refused operation, or "". uses: the memory of blobs by id; blobs: those whose address was
+    requested. held: other memory that the graph's launches use. watchers, found: its checks, like a stream's.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -100,7 +99,7 @@ class Capture:
         self.hold(self._flags)
 
     def begin(self) -> None:
-        """From now on the calling thread's work is captured."""
+        """Begin to capture the calling thread's work."""
         global under_way
         _local.capture = self.stream.capture = self
         under_way += 1
@@ -112,17 +111,17 @@ class Capture:
         under_way -= 1
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise NotCapturedError."""
+        """Raise NotCapturedError, and record the reason."""
         self.refused = self.refused or what
         raise NotCapturedError(f"a CUDA graph cannot hold this: {what}")
 
     def hold(self, memory: DeviceMemory) -> None:
-        """Keep memory for the graph, unless it is the capture's own, whose pool keeps it."""
+        """Keep memory for the graph, unless it is from the capture's own pool, which keeps it."""
         if not memory.comes_from(self.pool):
             self.held[id(memory)] = memory
 
     def use(self, memory: SyncedMemory, count: int, access: Access, before: Before) -> None:
-        """Note that a launch has the address of the first count elements."""
+        """Record that a launch uses the memory's first `count` elements."""
         use = self.uses.get(id(memory))
         if use is None or use.memory() is not memory:  # the id may be a dead one's
             self.uses[id(memory)] = Use(weakref.ref(memory), count, access != "write", access != "read", before)
@@ -130,18 +129,18 @@ class Capture:
             use.count, use.written = max(use.count, count), use.written or access != "read"
 
     def undo(self) -> None:
-        """Leave blobs' memory as it was before: the launches never ran."""
+        """Restore the state of the blobs' memory from before the capture: its launches never ran."""
         for use in self.uses.values():
             memory = use.memory()
             if memory is not None:
                 memory.undo(use.before)
 
     def asked(self, blob: Blob) -> None:
-        """Note that blob's address was asked for."""
+        """Record that blob's address was requested."""
         self.blobs[id(blob)] = blob
 
     def watch(self, error: Callable[[int], Error]) -> int:
-        """Stream.watch for the graph: each of its launches sets its flags to 0 first."""
+        """Do Stream.watch for the graph. Each of its launches first sets its flags to 0."""
         if len(self.watchers) == CHECKS:
             self.refuse(f"more than {CHECKS} checks")
         if not self.watchers:
@@ -150,7 +149,7 @@ class Capture:
         return self._flags.address + 4 * (len(self.watchers) - 1)
 
     def fetch_checks(self) -> None:
-        """End the graph's work: its flags go to `found`."""
+        """Copy the flags to `found`, as the graph's last work."""
         if self.watchers:
             found = self.found[: len(self.watchers)]
             self.stream.device.driver.memcpy_dtoh_async(found, self._flags.address, self.stream.handle)

@@ -1,4 +1,4 @@
-"""From cuda/<stem>.cu to kernels that can be launched: machine code, the modules of it, the types of the arguments.
+"""Compilation of cuda/<stem>.cu to launchable kernels: machine code, its modules and the arguments' types.
 
 Kernels.bind("relu.relu", float32) -> compiled(...): kept, or made by the first compiler that does -> loaded -> prepared
 """
@@ -28,7 +28,7 @@ logger = logging.getLogger("minicaffe.cuda")
 
 
 class Kernels:
-    """The kernels of one device, compiled and loaded at their first use. Its context must be current."""
+    """The kernels of one device, compiled and loaded on first use. Its context must be current."""
 
     def __init__(self, driver: Any, name: str, capability: tuple[int, int]) -> None:
         self._driver, self._device, self._capability = driver, name, capability
@@ -37,8 +37,9 @@ class Kernels:
         self._lock = renewed(threading.Lock())
 
     def bind(self, kernel: str, dtype: DTypeLike) -> Callable[..., None]:
-        """Return what launches the kernel "stem.name" for REAL = dtype, given grid, block, the driver's stream and the
-        arguments. Kept in `bound`.
+        """Return a function that launches the kernel "stem.name" for REAL = dtype, kept in `bound`.
+
+        Its arguments are grid, block, the driver's stream and the kernel's arguments.
         """
         stem, _, name = kernel.partition(".")
         kinds = source.signatures(stem)
@@ -63,7 +64,7 @@ class Kernels:
 
 
 def compiled(stem: str, dtype: np.dtype[Any], capability: tuple[int, int]) -> bytes:
-    """cuda/<stem>.cu as machine code for REAL = dtype, from the user's cache folder or compiled.
+    """Return cuda/<stem>.cu as machine code for REAL = dtype, from the user's cache folder or compiled.
 
     Raises DeviceError with the compilers' messages, which name file and line.
     """
@@ -90,6 +91,6 @@ def compiled(stem: str, dtype: np.dtype[Any], capability: tuple[int, int]) -> by
 
 
 def _kept(version: str, text: str, real: str, arch: str) -> Path:
-    """Return the file of the cache folder that is named after all that the code depends on."""
+    """Return the file in the cache folder. Its name depends on everything that the code depends on."""
     folder: Path = importlib.import_module("platformdirs").user_cache_path("minicaffe")  # PyCUDA installs platformdirs
     return folder / f"{hashlib.sha256(repr((version, real, arch, text)).encode()).hexdigest()}.cubin"

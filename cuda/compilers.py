@@ -1,4 +1,4 @@
-"""The compilers of the kernels: NVRTC, a library that cuda.core calls, and nvcc of the CUDA toolkit, which needs g++ too.
+"""The compilers of the kernels: NVRTC, called through cuda.core, and the CUDA toolkit's nvcc, which also needs g++.
 
 NVRTC takes a third of nvcc's time. Both work without fused multiply-add: another rounding moves a bin's edge.
 """
@@ -25,14 +25,15 @@ logger = logging.getLogger("minicaffe.cuda")
 
 
 class RefusedError(Exception):
-    """A compiler's message on a text that it does not compile."""
+    """An error: the compiler's message on a text that it does not compile."""
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """version: its name and version; machine code depends on it.
+    """A compiler.
 
-    compile(text, real, arch): machine code for REAL = real, or RefusedError.
+    version: its name and version, which machine code depends on. compile(text, real, arch): machine code for REAL = real, or
+    RefusedError.
     """
 
     version: str
@@ -40,7 +41,10 @@ class Compiler:
 
 
 def compilers() -> list[Compiler]:
-    """Return those found here, the preferred one first: NVRTC, or nvcc where MINICAFFE_NVCC names one. DeviceError for none."""
+    """Return the compilers found here, the preferred one first.
+
+    It is NVRTC, or nvcc if MINICAFFE_NVCC names one. Raises DeviceError if there is none.
+    """
     found, missing = [], []
     for look in (_nvcc, _nvrtc) if os.environ.get("MINICAFFE_NVCC") else (_nvrtc, _nvcc):
         try:
@@ -66,7 +70,7 @@ def find_nvcc() -> str | None:
 
 @functools.cache
 def nvcc_version(nvcc: str) -> str:
-    """Return what this nvcc says of its version. DeviceError where it does not run."""
+    """Return this nvcc's version. Raises DeviceError if it does not run."""
     try:
         said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
@@ -76,7 +80,7 @@ def nvcc_version(nvcc: str) -> str:
 
 
 def nvrtc_version() -> str:
-    """NVRTC's version. DeviceError where NVRTC, or cuda.core, which calls it, is missing."""
+    """Return NVRTC's version. Raises DeviceError if NVRTC, or cuda.core, which calls it, is missing."""
     try:
         if importlib.util.find_spec("cuda.core") is None:  # imported only where something is compiled: that takes 0.3 s
             raise ModuleNotFoundError("No module named 'cuda.core'")
@@ -131,6 +135,6 @@ def _by_nvcc(nvcc: str, text: str, real: str, arch: str) -> bytes:
 
 
 def _log(warnings: str) -> None:
-    """Log what a compiler says although it succeeds; tests allow none."""
+    """Log the compiler's messages when it succeeds. Tests allow none."""
     if said := warnings.strip("\0\n "):
         logger.info("%s", said)

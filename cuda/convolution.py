@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeviceEpilogue:
-    """relu((x + bias - mean) / std * scale + shift + addend) on the GPU, channel by channel; what is None is left out.
+    """relu((x + bias - mean) / std * scale + shift + addend) on the GPU, channel by channel. Steps that are None are skipped.
 
     One launch, which reads the vectors where they are, on the device, and rounds each number as the layers' own kernels do: the
     results have the same bits as layer by layer. (The CPU's Epilogue folds them into one scale and one shift.)
@@ -50,7 +50,10 @@ class DeviceEpilogue:
     negative_slope: float = 1.0
 
     def __call__(self, dtype: DTypeLike, shape: tuple[int, ...], x: int, y: int, bias: int = 0) -> None:
-        """Send the launch. x, y: addresses of arrays (N, C, ...) of this shape, maybe one; bias: of a vector (C,), or 0."""
+        """Run the launch.
+
+        x, y: addresses of arrays (N, C, ...) of this shape, maybe one; bias: of a vector (C,), or 0.
+        """
         sums = [blob.device_data("read") for blob in self.sums] if self.sums else [0, 0, 0]
         inverse_std = self.inverse_std.device_data("write") if self.inverse_std else 0
         vectors = (_address(blob) for blob in (self.scale, self.shift, self.addend))
@@ -105,54 +108,57 @@ class Maps:
 
     @cached_property
     def pixels(self) -> int:
-        """Pixels of x's maps."""
+        """Return the pixels of x's maps."""
         return math.prod(self.spatial)
 
     @cached_property
     def windows(self) -> int:
-        """Pixels of y's maps."""
+        """Return the pixels of y's maps."""
         return math.prod(self.window.output(self.spatial))
 
     @cached_property
     def taps(self) -> int:
-        """Numbers of one channel under a window."""
+        """Return the numbers of one channel under a window."""
         return math.prod(self.window.kernel)
 
     @cached_property
     def rows(self) -> int:
-        """Rows of the columns' matrix, of all groups."""
+        """Return the rows of the columns' matrix, of all groups."""
         return self.channels * self.taps
 
     @cached_property
     def block(self) -> tuple[int, int]:
-        """A group's outputs and rows: the shape of its matrix of weights."""
+        """Return a group's outputs and rows: the shape of its matrix of weights."""
         return self.outputs // self.group, self.rows // self.group
 
     @cached_property
     def depthwise(self) -> bool:
-        """True if every channel is a group."""
+        """Return whether every channel is a group."""
         return self.group == self.channels > 1
 
     @cached_property
     def single(self) -> bool:
-        """True if y is one product of matrices: a 1x1 convolution of maps of one pixel."""
+        """Return whether y is one matrix product: a 1x1 convolution of maps of one pixel."""
         return self.window.pointwise and self.windows == 1
 
     @cached_property
     def depthwise_sizes(self) -> tuple[int, ...]:
-        """The last arguments of the kernels of depthwise_convolution.cu."""
+        """Return the last arguments of the kernels of depthwise_convolution.cu."""
         return self.channels, self.outputs // self.channels, *self.geometry
 
     @cached_property
     def geometry(self) -> tuple[int, ...]:
-        """The members of struct Window of window.cuh: 3 axes, the first ones of length 1 where the maps have fewer."""
+        """Return the members of struct Window of window.cuh: 3 axes, the first ones of length 1 if the maps have fewer."""
         w, missing = self.window, MOST_AXES - len(self.spatial)
         sizes = (self.spatial, w.output(self.spatial), w.kernel, w.stride, w.pad, w.dilation)
         return tuple(n for fill, axes in zip((1, 1, 1, 1, 0, 1), sizes) for n in ((fill,) * missing + tuple(axes)))
 
     @cached_property
     def by_cudnn(self) -> cudnn.Convolution | None:
-        """The convolution as cuDNN gets it; None for what it does not get. 1x1 ones are products already, without columns."""
+        """Return the convolution for cuDNN, or None if it does not compute it.
+
+        1x1 ones are products already, without columns.
+        """
         if self.dtype != np.float32 or len(self.spatial) != 2 or self.window.pointwise or not self.count:
             return None
         (h, w), (oh, ow), (kh, kw) = self.spatial, self.window.output(self.spatial), self.window.kernel
@@ -167,7 +173,7 @@ class Maps:
 
 
 def convolve(maps: Maps, x: int, weight: int, y: int) -> None:
-    """Compute y = x convolved with weight; y is overwritten."""
+    """Compute y = x convolved with weight. y is overwritten."""
     if maps.depthwise:
         count = maps.count * maps.outputs * maps.windows
         launch("depthwise_convolution.convolve", maps.dtype, count, count, x, weight, y, *maps.depthwise_sizes)
@@ -183,7 +189,7 @@ def convolve(maps: Maps, x: int, weight: int, y: int) -> None:
 
 
 def data_gradient(maps: Maps, dy: int, weight: int, dx: int) -> None:
-    """Compute dx from dy: convolve's transpose; dx is overwritten."""
+    """Compute dx from dy: convolve's transpose. dx is overwritten."""
     if maps.depthwise:
         count = maps.count * maps.channels * maps.pixels
         launch("depthwise_convolution.data_gradient", maps.dtype, count, count, dy, weight, dx, *maps.depthwise_sizes)
@@ -223,37 +229,38 @@ def add_weight_gradient(maps: Maps, x: int, dy: int, dweight: int) -> None:
 
 
 def add_bias(dtype: np.dtype[Any], shape: tuple[int, ...], axis: int, bias: int, y: int) -> None:
-    """y[..., c, ...] += bias[c], c on y's axis `axis`; y has this shape."""
+    """Compute y[..., c, ...] += bias[c], c on y's axis `axis`. y has this shape."""
     planes, after = math.prod(shape[: axis + 1]), math.prod(shape[axis + 1 :])
     launch_planes("scale.scale", dtype, planes, after, shape[axis], y, 0, bias, y, 0)
 
 
 def add_bias_gradient(dtype: np.dtype[Any], shape: tuple[int, ...], axis: int, dy: int, dbias: int) -> None:
-    """dbias[c] += the sum of dy[..., c, ...]."""
+    """Compute dbias[c] += the sum of dy[..., c, ...]."""
     numbers, lanes, after = math.prod(shape) // shape[axis], shape[axis], math.prod(shape[axis + 1 :])
     launch_sums("scale.scale_sums", dtype, lanes, numbers, numbers, lanes, after, dy, 0, 0, 0, dbias, 1)
 
 
 def im2col(maps: Maps, x: int, columns: int) -> None:
-    """Every window of x as a column: columns (count, channels * taps, windows)."""
+    """Write every window of x as a column: columns (count, channels * taps, windows)."""
     _whole(maps).make_columns(x, columns, maps.windows, maps.rows * maps.windows)
 
 
 def col2im(maps: Maps, columns: int, x: int) -> None:
-    """Columns (count, channels * taps, windows) added up where they came from: im2col's transpose; x is overwritten."""
+    """Add columns (count, channels * taps, windows) to their pixels of x, which is overwritten: im2col's transpose."""
     _whole(maps).add_columns(columns, x, maps.windows, maps.rows * maps.windows)
 
 
 def _by_cudnn(kind: cudnn.Kind, maps: Maps, first: int, second: int, result: int) -> bool:
-    """Return whether cuDNN computed it."""
+    """Run the convolution with cuDNN if possible. Return whether it did."""
     if maps.by_cudnn is None or _better_as_product(kind, maps, tf32_allowed()):
         return False
     return cudnn.run(kind, maps.by_cudnn, first, second, result)
 
 
 def _better_as_product(kind: cudnn.Kind, maps: Maps, tf32: bool) -> bool:
-    """Return whether im2col and a product take less time than cuDNN's engine, as measured on an H200, or are more exact:
-    without TF32, cuDNN's gradients of weights have errors of 1e-5 (docs/performance.md).
+    """Return whether im2col and a product are faster than cuDNN's engine, or more exact.
+
+    The times are measured on an H200. Without TF32, cuDNN's gradients of weights have errors of 1e-5 (docs/performance.md).
     """
     channels = maps.channels // maps.group
     if tf32 or channels < FEW:
@@ -265,7 +272,7 @@ def _better_as_product(kind: cudnn.Kind, maps: Maps, tf32: bool) -> bool:
 
 @dataclass(frozen=True)
 class _Part:
-    """Images and windows that one launch takes; of several images, all windows."""
+    """The images and windows of one launch. For several images, they are all windows."""
 
     maps: Maps
     first_image: int
@@ -276,9 +283,9 @@ class _Part:
     side_by_side: bool
 
     def columns(self, x: int) -> tuple[int, int, int]:
-        """Return the columns of this part: their address, and the distances of rows and images.
+        """Return this part's columns: their address, and the distances between rows and between images.
 
-        Made in the workspace, or x itself.
+        The columns are in the workspace, or x itself.
         """
         address, ld, stride = self.place(x)
         if address == self.workspace:
@@ -286,28 +293,29 @@ class _Part:
         return address, ld, stride
 
     def place(self, x: int) -> tuple[int, int, int]:
-        """Where the columns belong, in the form that `columns` returns."""
+        """Return where the columns belong, in the form that `columns` returns."""
         if self.maps.window.pointwise and not self.side_by_side:
             return self.of_x(x), self.maps.pixels, self.maps.channels * self.maps.pixels
         return self.workspace, self.images * self.windows, self.windows
 
     def make_columns(self, x: int, columns: int, ld: int, stride: int) -> None:
-        """Compute x's windows as columns, at this address."""
+        """Write x's windows as columns to this address."""
         maps = self.maps
         count = maps.channels * self.images * self.windows
         sizes = (maps.channels, self.images, self.first, self.windows, ld, stride)
         launch("im2col.im2col", maps.dtype, count, count, self.of_x(x), columns, *sizes, *maps.geometry)
 
     def add_columns(self, columns: int, dx: int, ld: int, stride: int) -> None:
-        """Add the columns to their windows in dx; the first windows overwrite it."""
+        """Add the columns to their windows in dx. The first windows overwrite it."""
         maps = self.maps
         count = self.images * maps.channels * maps.pixels
         sizes = (int(self.first > 0), maps.channels, self.first, self.windows, ld, stride)
         launch("im2col.col2im", maps.dtype, count, count, columns, self.of_x(dx), *sizes, *maps.geometry)
 
     def gradient(self, dy: int) -> tuple[int, int, int]:
-        """Return this part's gradients: their address, and the distances of rows and images; after the columns where
-        side_by_side.
+        """Return this part's gradients: their address, and the distances between rows and images.
+
+        With side_by_side they are after the columns.
         """
         maps = self.maps
         if not self.side_by_side:
@@ -332,7 +340,7 @@ def _whole(maps: Maps) -> _Part:
 
 
 def _parts(maps: Maps, side_by_side: bool = False) -> Iterator[_Part]:
-    """Yield the work in parts whose columns fit the workspace.
+    """Yield parts whose columns fit the workspace.
 
     side_by_side: columns of y's maps too, if there are several images.
     """
@@ -354,7 +362,7 @@ def _parts(maps: Maps, side_by_side: bool = False) -> Iterator[_Part]:
 
 
 def _multiply(part: _Part, weight: int, transposed: bool, b: Matrix, c: Matrix) -> None:
-    """Compute c = weight b, or weight^T b, for each group of each image; the matrices' strides are those between images."""
+    """Compute c = weight b, or weight^T b, for each group of each image. The matrices' strides are between images."""
     maps = part.maps
     m, k = maps.block
     sizes = (k, part.windows, m) if transposed else (m, part.windows, k)
@@ -373,5 +381,5 @@ def _multiply(part: _Part, weight: int, transposed: bool, b: Matrix, c: Matrix) 
 
 
 def _pixels(count: int) -> tuple[int, ...]:
-    """Maps.geometry of 1x1 windows on maps of `count` pixels in a row: im2col with it only puts images side by side."""
+    """Return Maps.geometry for 1x1 windows on maps of `count` pixels in a row: im2col then only puts images side by side."""
     return (1, 1, count) * 2 + (1,) * 6 + (0,) * 3 + (1,) * 3

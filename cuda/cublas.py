@@ -1,4 +1,4 @@
-"""The functions of cuBLAS that blas.py calls, of the library that a wheel or the CUDA toolkit installs.
+"""The functions of cuBLAS for blas.py, from the library that a wheel or the CUDA toolkit installs.
 
 Source: NVIDIA's cublas_api.h.
 """
@@ -86,7 +86,10 @@ class Library:
 
 
 def load() -> Library:
-    """libcublas: a wheel's, or the one that the system finds. DeviceError with what the last one says, where none loads."""
+    """Return libcublas: a wheel's, or the one that the system finds.
+
+    Raises DeviceError with the last one's message if none loads.
+    """
     said = "libcublas is not installed"
     for path in candidates("libcublas"):
         try:
@@ -97,7 +100,7 @@ def load() -> Library:
 
 
 def candidates(stem: str) -> Iterator[str]:
-    """Where a library of CUDA's may be: in a wheel, or where the system looks."""
+    """Yield where a CUDA library may be: in a wheel, or where the system looks."""
     spec = importlib.util.find_spec("nvidia")  # the wheels' common package: nvidia/cu13/lib, nvidia/cublas/lib
     for version in VERSIONS:
         for folder in (spec.submodule_search_locations if spec else None) or ():

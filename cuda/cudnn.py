@@ -1,4 +1,4 @@
-"""Convolutions of 2-d maps by cuDNN, through nvidia-cudnn-frontend; what it does not take is left to convolution.py.
+"""Convolutions of 2-d maps with cuDNN, through nvidia-cudnn-frontend. All others are left to convolution.py.
 
     run(kind, convolution, x, weight, y) -> the stream's plan of these shapes, made at its first use -> its launches
 
@@ -53,7 +53,10 @@ Shape = tuple[int, int, int, int]
 
 
 class Convolution(NamedTuple):
-    """x (N, C, H, W), weight (M, C / group, KH, KW) and y (N, M, OH, OW); pad, stride and dilation in pixels, (on H, on W)."""
+    """The shapes of a convolution, and its pad, stride and dilation in pixels, (on H, on W).
+
+    x (N, C, H, W), weight (M, C / group, KH, KW), y (N, M, OH, OW).
+    """
 
     x: Shape
     weight: Shape
@@ -68,9 +71,10 @@ class Convolution(NamedTuple):
 
 
 def run(kind: Kind, convolution: Convolution, first: int, second: int, result: int) -> bool:
-    """Compute it in float32, from and to arrays at these addresses; the gradient of the weights is added to what is there.
+    """Compute a product in float32, from and to arrays at these addresses.
 
-    False, with nothing computed, where cuDNN is missing, switched off or lacks an engine. Raises DeviceError.
+    The weights' gradient is added to the result. Return False, with nothing computed, if cuDNN is missing, switched off or
+    lacks an engine. Raises DeviceError.
     """
     library = _library()
     if library is None:
@@ -95,7 +99,7 @@ def run(kind: Kind, convolution: Convolution, first: int, second: int, result: i
 
 
 def backend() -> str:
-    """Return what computes convolutions on the GPU: "cuDNN ..." with its versions, or "im2col (...)" with the reason for it."""
+    """Return the library for convolutions on the GPU: "cuDNN ..." with its versions, or "im2col (...)" with the reason."""
     library = _library()
     if library is not None:
         return library.version
@@ -103,13 +107,16 @@ def backend() -> str:
 
 
 def allow_cudnn(allowed: bool = True) -> None:
-    """Allow or forbid convolutions to use cuDNN where it is installed. On by default, unless MINICAFFE_CUDNN is off."""
+    """Allow or forbid cuDNN for convolutions, if installed. On by default, unless MINICAFFE_CUDNN is off."""
     _state.allowed = allowed
     graph.settings_changed()
 
 
 class Plan(NamedTuple):
-    """graph: the front end's, whose tensors have the numbers 1 to 3; workspace: bytes; sums: numbers to add to the result."""
+    """A plan.
+
+    graph: the front end's, whose tensors have the numbers 1 to 3; workspace: bytes; sums: numbers to add to the result.
+    """
 
     graph: Any
     workspace: int
@@ -117,7 +124,7 @@ class Plan(NamedTuple):
 
 
 class OfStream:
-    """A stream's handle of cuDNN, and the plans that were made with it."""
+    """A stream's cuDNN handle, and the plans made with it."""
 
     def __init__(self, frontend: Any) -> None:
         self.handle = frontend.create_handle()
@@ -125,7 +132,7 @@ class OfStream:
         self._plans: OrderedDict[tuple[Kind, Convolution, bool], Plan | None] = OrderedDict()
 
     def plan(self, kind: Kind, convolution: Convolution) -> Plan | None:
-        """Return the plan in the precision that allow_tf32 chose; None, and once a warning in the log, where cuDNN has none."""
+        """Return the plan in allow_tf32's precision; None, with one warning in the log, if cuDNN has none."""
         key = kind, convolution, tf32_allowed()
         if key in self._plans:
             self._plans.move_to_end(key)
@@ -158,7 +165,7 @@ class OfStream:
 
 
 def _graph(cudnn: Any, handle: Any, kind: Kind, convolution: Convolution) -> Any:
-    """One operation: of the tensors 1 and 2, to the tensor 3."""
+    """Return the graph of one operation, from tensors 1 and 2 to tensor 3."""
     real = cudnn.data_type.FLOAT
     graph = cudnn.pygraph(io_data_type=real, intermediate_data_type=real, compute_data_type=real, handle=handle)
     operation, names, shapes = {
@@ -185,7 +192,7 @@ def _refused(note: Any, tf32: bool) -> list[Any]:
 
 
 def _strides(shape: Sequence[int]) -> list[int]:
-    """Elements from one number to the next on each axis of a contiguous array."""
+    """Return the distance between neighbours on each axis of a contiguous array, in elements."""
     strides = [1]
     for length in reversed(shape[1:]):
         strides.insert(0, strides[0] * length)
@@ -193,7 +200,7 @@ def _strides(shape: Sequence[int]) -> list[int]:
 
 
 class CuDNN:
-    """cuDNN, by its front end. DeviceError where that is too old or a library that it needs is missing."""
+    """cuDNN, through its front end. Raises DeviceError if that is too old or a library that it needs is missing."""
 
     def __init__(self, frontend: Any) -> None:
         if tuple(map(int, frontend.__version__.split(".")[:2])) < OLDEST:
@@ -205,7 +212,7 @@ class CuDNN:
 
 
 def _load_companions() -> None:
-    """Load what a wheel has where the system does not look."""
+    """Load the wheels' libraries that the system does not find."""
     for stem in COMPANIONS:
         said = f"{stem} is not installed"
         for path in cublas.candidates(stem):
@@ -232,7 +239,7 @@ _state = _State()
 
 
 def _allowed() -> bool:
-    """Return whether cuDNN is switched on. Raises Error where MINICAFFE_CUDNN is neither auto nor off."""
+    """Return whether cuDNN is switched on. Raises Error if MINICAFFE_CUDNN is neither auto nor off."""
     if _state.allowed is None:
         way = os.environ.get(VARIABLE) or WAYS[0]
         if way not in WAYS:
@@ -242,7 +249,7 @@ def _allowed() -> bool:
 
 
 def _library() -> CuDNN | None:
-    """cuDNN, looked for once; None where it is switched off or missing, which the log then has."""
+    """Return cuDNN, looked up once; None, with a line in the log, if it is switched off or missing."""
     if not _allowed():
         return None
     if not _state.tried:
@@ -270,7 +277,7 @@ def _found() -> CuDNN | None:
 
 
 def _report(kind: Kind, convolution: Convolution, error: Exception) -> None:
-    """Write a line to the log for each window and group, not for every size of a map."""
+    """Log a line for each window and group, not for every size of a map."""
     channels = convolution.x[1] // convolution.weight[1]
     like = kind, channels, convolution.weight[2:], convolution.pad, convolution.stride, convolution.dilation
     if like not in _state.reported:

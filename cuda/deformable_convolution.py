@@ -1,4 +1,4 @@
-"""The products of a deformable convolution on the GPU, on addresses, an image at a time.
+"""The products of a deformable convolution on the GPU, on addresses, one image at a time.
 
     columns = samples of x; y = weight columns; dcolumns = weight^T dy; dx, doffset, dmask of dcolumns; dweight += dy columns^T
 
@@ -19,7 +19,7 @@ from .roi import Scratch
 
 
 class Bottoms(NamedTuple):
-    """The addresses of a layer's bottoms, or of their gradients; 0: not there, or not wanted."""
+    """The addresses of a layer's bottoms, or of their gradients. 0: missing, or not wanted."""
 
     x: int
     offset: int
@@ -28,7 +28,7 @@ class Bottoms(NamedTuple):
 
 @dataclass(frozen=True)
 class Deformed:
-    """A deformable convolution of maps, in `groups` deformable groups; scratch: memory that is kept from call to call."""
+    """A deformable convolution of maps, in `groups` deformable groups. scratch: memory kept between calls."""
 
     maps: Maps
     groups: int
@@ -36,7 +36,7 @@ class Deformed:
 
     @property
     def samples(self) -> int:
-        """Samples of an image."""
+        """Return the samples of an image."""
         return self.groups * self.maps.taps * self.maps.windows
 
     def convolve(self, given: Bottoms, weight: int, y: int) -> None:
@@ -58,7 +58,7 @@ class Deformed:
             gemm(self.maps.dtype, (m, k, windows), of_dy, of_columns, of_weight, beta=1, batch=self.maps.group)
 
     def gradients(self, given: Bottoms, weight: int, dy: int, wanted: Bottoms) -> None:
-        """Overwrite the gradients that are wanted."""
+        """Compute the wanted gradients, which are overwritten."""
         (m, k), windows = self.maps.block, self.maps.windows
         of_weight = Matrix(weight, k, transposed=True, stride=m * k)
         for n in range(self.maps.count):
@@ -75,7 +75,7 @@ class Deformed:
                 self._data_gradient(columns, image, gradient.x)
 
     def _data_gradient(self, columns: int, image: Bottoms, dx: int) -> None:
-        """Compute dx of one image: the readers of each pixel are listed, then added up."""
+        """Compute dx of one image: list each pixel's readers, then add them up."""
         moves = image.offset, image.mask
         pixels = self.groups * self.maps.pixels
         counts, next_ = (self.scratch.address(name, pixels, np.int32) for name in ("counts", "next"))
@@ -91,7 +91,7 @@ class Deformed:
 
     @property
     def _each(self) -> int:
-        """Channels of a deformable group."""
+        """Return the channels of a deformable group."""
         return self.maps.channels // self.groups
 
     def _room(self) -> int:
@@ -104,12 +104,12 @@ class Deformed:
         return columns
 
     def _of_image(self, n: int, bottoms: Bottoms) -> Bottoms:
-        """Return the addresses of image n's part."""
+        """Return the addresses of image n's parts of the bottoms."""
         elements = self.maps.channels * self.maps.pixels, 2 * self.samples, self.samples
         return Bottoms(*(start and self._of(n, start, each) for start, each in zip(bottoms, elements)))
 
     def _of(self, n: int, start: int, elements: int) -> int:
-        """Return the address of image n's numbers, of that many an image."""
+        """Return the address of image n's part of an array with this many elements for each image."""
         return self.maps.address(start, n * elements)
 
     def _launch(self, kernel: str, count: int, *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""A GPU: its context, its memory, the launches; and which GPU a thread uses.
+"""A GPU: its context, memory and launches; and the choice of each thread's GPU.
 
     set_mode_gpu -> current() -> Device: the primary context, which other CUDA libraries of the process use too
     Net.forward  -> device.running(stream): launches go to the net's stream (stream.py); one synchronisation at the end
@@ -41,7 +41,7 @@ MOST_BLOCKS = 2**20
 
 @dataclass
 class Transfers:
-    """Bytes copied between host and device since the start, or since the last reset."""
+    """The bytes copied between host and device since the start, or since the last reset."""
 
     to_device: int = 0
     to_host: int = 0
@@ -52,7 +52,7 @@ class Transfers:
 
 
 class Device:
-    """One GPU. DeviceError where PyCUDA, the driver or the device is missing."""
+    """One GPU. Raises DeviceError if PyCUDA, the driver or the device is missing."""
 
     def __init__(self, ordinal: int) -> None:
         self.driver = driver()
@@ -81,7 +81,10 @@ class Device:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Make the device's context current in the calling thread for a while; PyCUDA's errors become DeviceErrors."""
+        """Make the device's context current in the calling thread, as a context manager.
+
+        PyCUDA's errors become DeviceErrors.
+        """
         before, running = _local.device, _local.running
         try:
             if before is not self:
@@ -97,7 +100,7 @@ class Device:
 
     @contextmanager
     def running(self, stream: Stream) -> Iterator[None]:
-        """Send the calling thread's launches to stream; at the end wait for it and raise the error of a check."""
+        """Send the calling thread's launches to stream. At the end wait for it and raise the error of a check."""
         before = _local.stream
         with self.active():
             running, _local.running = _local.running, stream if current() is self else None
@@ -113,11 +116,11 @@ class Device:
 
     @property
     def current_stream(self) -> Stream:
-        """The stream that launches of the calling thread go to."""
+        """Return the stream of the calling thread's launches."""
         return _local.stream if _local.stream is not None and _local.stream.device is self else self.stream
 
     def order(self, handle: Any, other: Any) -> None:
-        """Let what the driver's stream `handle` gets from now on wait for what `other` got so far; the host does not wait.
+        """Let the driver's stream `handle` wait for the work that `other` has so far. The host does not wait.
 
         The device must be current.
         """
@@ -130,9 +133,9 @@ class Device:
     # Memory.
 
     def allocate(self, nbytes: int, stream: Stream | None = None) -> DeviceMemory:
-        """Return nbytes with any contents, for a stream (default: the current one).
+        """Return uninitialised memory of nbytes, for a stream (default: the current one).
 
-        DeviceError, with the requested and the free bytes, where memory is full.
+        Raises DeviceError, with the requested and the free bytes, if memory is full.
         """
         with self.active(), self._lock:
             stream = stream or self.current_stream
@@ -153,13 +156,13 @@ class Device:
 
     @property
     def reserved(self) -> int:
-        """Bytes of the device's memory that are the pool's: in use, or free for the next use."""
+        """Return the bytes of the device's memory in the pool, used or free."""
         return self._pool.in_use + self._pool.held
 
     def lend(self, size: int, stream: Stream) -> Lent:
-        """Return a block of the pool's for a capture of stream.
+        """Return a block from the pool for a capture of stream.
 
-        NotCapturedError where memory is full: what is unused cannot be freed now.
+        Raises NotCapturedError if memory is full: unused blocks cannot be freed during a capture.
         """
         try:
             with graph.beside_capture():
@@ -169,10 +172,10 @@ class Device:
 
     @contextmanager
     def capturing(self, stream: Stream) -> Iterator[Capture]:
-        """Capture what the calling thread sends to stream, its current one.
+        """Capture the calling thread's work on stream, its current one.
 
-        Meanwhile other threads get no memory: what the pool does where memory is full would spoil the capture. Whatever is
-        raised ends it.
+        Meanwhile other threads get no memory: freeing blocks of a full pool would spoil the capture. An exception ends the
+        capture.
         """
         with self.active(), self._lock:
             made = Capture(stream)
@@ -206,7 +209,7 @@ class Device:
                 self.driver.memcpy_dtod_async(to, address, nbytes, self.current_stream.handle)
 
     def to_device(self, to: int, array: NDArray[Any]) -> None:
-        """Copy a contiguous array to the device; the array may be changed as soon as this returns."""
+        """Copy a contiguous array to the device. The array may be changed as soon as this returns."""
         if array.nbytes:
             capture.refuse("a copy from the host")
             with self.active():
@@ -226,7 +229,7 @@ class Device:
                 self.transfers.to_host += array.nbytes
 
     def fetch(self, address: int, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Return an array (count,) that the current stream fills: read it after a wait for that."""
+        """Return an array (count,) that the current stream will fill. Read it after waiting for the stream."""
         capture.refuse("a copy to the host")
         array = self.pinned(count, dtype)
         if count:
@@ -238,7 +241,7 @@ class Device:
         return array
 
     def pinned(self, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Zeros in page-locked memory of the host, (count,): copies to and from it are faster."""
+        """Return zeros (count,) in page-locked host memory, from and to which copies are faster."""
         if not count:
             return np.zeros(0, dtype)
         capture.refuse("memory of the host")
@@ -283,7 +286,7 @@ _ordinal: int | None = None
 
 @dataclass(frozen=True)
 class Gpu:
-    """The driver's report of a GPU; memory in bytes."""
+    """The driver's report of a GPU. Memory is in bytes."""
 
     ordinal: int
     name: str
@@ -296,14 +299,14 @@ class Gpu:
 
 
 def installed_gpus() -> list[Gpu]:
-    """Return the GPUs that the driver shows. DeviceError where PyCUDA or the driver is missing."""
+    """Return the GPUs that the driver reports. Raises DeviceError if PyCUDA or the driver is missing."""
     cuda = driver()
     gpus = [cuda.Device(i) for i in range(cuda.Device.count())]
     return [Gpu(i, str(gpu.name()), gpu.compute_capability(), gpu.total_memory()) for i, gpu in enumerate(gpus)]
 
 
 def driver() -> Any:
-    """pycuda.driver, initialised. DeviceError says what is missing."""
+    """Return pycuda.driver, initialised. Raises DeviceError with what is missing."""
     try:
         module = importlib.import_module("pycuda.driver")
         module.init()
@@ -318,7 +321,7 @@ def driver() -> Any:
 
 
 def choose(ordinal: int) -> None:
-    """Make current() this GPU. DeviceError where no GPU has this number."""
+    """Make current() this GPU. Raises DeviceError if no GPU has this number."""
     global _ordinal
     _device(ordinal)
     _ordinal, _local.running = ordinal, None
@@ -330,7 +333,7 @@ def is_chosen() -> bool:
 
 
 def current() -> Device:
-    """Return the calling thread's GPU: 0, or the chosen one. DeviceError where there is none."""
+    """Return the calling thread's GPU: 0, or the chosen one. Raises DeviceError if there is none."""
     return _device((_ordinal or 0) if _local.ordinal is None else _local.ordinal)
 
 
@@ -342,13 +345,13 @@ def _device(ordinal: int) -> Device:
 
 
 def stream_of_pass() -> Stream | None:
-    """Return the stream of the pass that the calling thread runs on its current device, if it runs one."""
+    """Return the stream of the calling thread's pass on its current device, or None."""
     return _local.running
 
 
 @contextmanager
 def chosen(ordinal: int) -> Iterator[Device]:
-    """Make current() this GPU in the calling thread for a while."""
+    """Make current() this GPU in the calling thread, as a context manager."""
     device = _device(ordinal)
     before, running = _local.ordinal, _local.running
     _local.ordinal, _local.running = ordinal, None
@@ -366,7 +369,7 @@ def launch(kernel: str, dtype: DTypeLike, threads: int, *arguments: Any) -> None
 
 
 def launch_blocks(kernel: str, dtype: DTypeLike, grid: tuple[int, int], block: tuple[int, int, int], *arguments: Any) -> None:
-    """Run the kernel "stem.name" compiled for REAL = dtype. Pointers are addresses (int); no synchronisation."""
+    """Run the kernel "stem.name" compiled for REAL = dtype, without synchronisation. Pointers are addresses (int)."""
     if not all(grid):
         return
     stream = _local.running

@@ -1,4 +1,4 @@
-"""CUDA graphs: launches, fills and copies that were captured once (capture.py), sent again by one call of the driver.
+"""CUDA graphs: launches, fills and copies, captured once (capture.py) and run again with one driver call.
 
     with device.capturing(stream) as capture: ...      nothing runs
     graph = Graph(capture)                             holds the memory that its launches use
@@ -48,12 +48,12 @@ def allow_graphs(allowed: bool = True) -> None:
 
 
 def settings() -> int:
-    """Return a number that changes with each settings_changed: graphs of another one are not valid any more."""
+    """Return a number that each settings_changed changes. Graphs captured under another number are invalid."""
     return _state.settings
 
 
 def settings_changed() -> None:
-    """For a library or a switch that decides what a layer launches: graphs captured so far are not valid any more."""
+    """Invalidate the captured graphs. Call after a change in a library or a switch that decides a layer's launches."""
     _state.settings += 1
 
 
@@ -63,12 +63,12 @@ def allowed() -> bool:
 
 
 def available() -> bool:
-    """Return whether graphs are allowed, and cuda.bindings is there."""
+    """Return whether graphs are allowed, and cuda.bindings is installed."""
     return _state.allowed and driver() is not None
 
 
 def driver() -> Any:
-    """cuda.bindings.driver, looked for once; None, and a line in the log, where it is missing."""
+    """Return cuda.bindings.driver, looked up once; None, with a line in the log, if it is missing."""
     if not _state.tried:
         try:
             _state.bindings = importlib.import_module("cuda.bindings.driver")
@@ -79,7 +79,7 @@ def driver() -> Any:
 
 
 def begin(stream: Stream) -> None:
-    """Let the driver capture what the stream gets. Only this thread's calls then count as the capture's."""
+    """Begin the driver's capture of the stream. Only this thread's calls then count as the capture's."""
     bindings = driver()
     while _state.unused:  # here, where a context is current and no capture is disturbed
         bindings.cuGraphExecDestroy(_state.unused.popleft())
@@ -88,13 +88,19 @@ def begin(stream: Stream) -> None:
 
 
 def end(stream: Stream) -> Any:
-    """Return the driver's graph of what the stream got since begin. DeviceError for an invalid capture, which is ended too."""
+    """End the capture, and return the driver's graph of the stream's work since begin.
+
+    Raises DeviceError for an invalid capture, which is ended too.
+    """
     return _call("cuStreamEndCapture", stream.handle.handle)
 
 
 @contextmanager
 def beside_capture() -> Iterator[None]:
-    """Let the calling thread ask the driver for memory during its capture: the graph uses it, and does not allocate it."""
+    """Let the calling thread allocate driver memory during its capture, as a context manager.
+
+    The graph uses this memory, and does not allocate it.
+    """
     mode = _call("cuThreadExchangeStreamCaptureMode", driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
     try:
         yield
@@ -103,7 +109,7 @@ def beside_capture() -> Iterator[None]:
 
 
 def abandon(stream: Stream) -> None:
-    """End a capture, valid or not, and drop what it holds."""
+    """End a capture, valid or not, and release what it holds."""
     with suppress(DeviceError):
         _call("cuGraphDestroy", end(stream))
 
@@ -117,7 +123,7 @@ def _call(name: str, *arguments: Any) -> Any:
 
 
 class Graph:
-    """The work of a capture, ready to be launched on its stream. nodes: how many pieces of work."""
+    """The work of a capture, to be launched on its stream. nodes: the number of operations."""
 
     def __init__(self, capture: Capture, graph: Any) -> None:
         self._stream, self._watchers, self._found = capture.stream, capture.watchers, capture.found
@@ -129,7 +135,7 @@ class Graph:
             _call("cuGraphDestroy", graph)
 
     def launch(self) -> None:
-        """Send all of it. DeviceError where the driver refuses."""
+        """Launch the graph. Raises DeviceError if the driver refuses."""
         _call("cuGraphLaunch", self._executable, self._stream.handle.handle)
         self._stream.checked(self._watchers, self._found)
 

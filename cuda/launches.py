@@ -1,4 +1,4 @@
-"""Launches that several layers share: sums and planes by blocks, the ends of losses, softmax, and rows of a table by index.
+"""Launches shared by layers: sums and planes by blocks, the ends of losses, softmax, and table rows by index.
 
 A launch of blocks has one for each sum (sums.cuh), or covers planes (planes.cuh). Of a loss, a kernel writes each block's sum,
 then one block adds those, in a fixed order, in double.
@@ -26,9 +26,9 @@ def launch_sums(kernel: str, dtype: DTypeLike, sums: int, numbers: int, *argumen
 
 
 def launch_planes(kernel: str, dtype: DTypeLike, planes: int, positions: int, *arguments: Any) -> None:
-    """Run the kernel "stem.name", over planes of `positions` numbers; these two are its first arguments.
+    """Run the kernel "stem.name" over planes of `positions` numbers. These two are its first arguments.
 
-    About 4 numbers a thread in a large plane.
+    In a large plane each thread has about 4 numbers.
     """
     if not planes or not positions:
         return
@@ -39,12 +39,12 @@ def launch_planes(kernel: str, dtype: DTypeLike, planes: int, positions: int, *a
 
 
 def column_sums(dtype: DTypeLike, rows: int, columns: int, x: int, total: int) -> None:
-    """Compute total (columns) += the sums of the columns of x (rows, columns)."""
+    """Add the sums of the columns of x (rows, columns) to total (columns)."""
     launch_blocks("column_sums.column_sums", dtype, (-(-columns // 32), 1), (32, 32, 1), rows, columns, x, total)
 
 
 def threads_of(numbers: int) -> int:
-    """Threads of a block for N numbers: a power of 2 from 32 to 1024, about 4 numbers a thread."""
+    """Return the threads of a block for N numbers: a power of 2 from 32 to 1024, about 4 numbers for each thread."""
     return min(max(1 << (numbers // 4).bit_length(), 32), 1024)
 
 
@@ -75,7 +75,7 @@ LANES = 32
 def launch_loss(
     kernel: str, dtype: DTypeLike, threads: int, *arguments: Any, loss: Blob, fixed: float | None, divisor: Blob | None = None
 ) -> None:
-    """Run a loss kernel, whose last argument is the address of the blocks' sums, and write sum / divisor to loss.
+    """Run a loss kernel, and write sum / divisor to loss. Its last argument is the address of the blocks' sums.
 
     fixed: the divisor, or None: the kernel's count, at least 1. divisor: a float64 blob to keep it in.
     """
@@ -88,14 +88,15 @@ def launch_loss(
 
 
 def lanes_of(inner: int) -> int:
-    """Threads for one position of (outer, channels, inner), so that adjacent threads read adjacent numbers."""
+    """Return the threads for one position of (outer, channels, inner). Adjacent threads read adjacent numbers."""
     return LANES if inner < LANES else 1
 
 
 def launch_softmax(dtype: DTypeLike, outer: int, length: int, inner: int, *arrays: int, backward: bool = False) -> None:
-    """Along the middle axis of (outer, length, inner): forward with the addresses x, y, or backward with y, dy, dx.
+    """Run softmax along the middle axis of (outer, length, inner).
 
-    A thread for each line, or a block where a line's numbers are closer to each other than to the next line's.
+    Forward takes the addresses x, y; backward takes y, dy, dx. Each line has a thread, or a block if its numbers are closer to
+    each other than to the next line's.
     """
     lines, end = outer * inner, "_backward" if backward else ""
     if not lines * length:
@@ -107,9 +108,9 @@ def launch_softmax(dtype: DTypeLike, outer: int, length: int, inner: int, *array
 
 
 def launch_take(layer: Layer, index: Blob, field: str, table: int, rows: int, y: Blob, *, bias: int = 0) -> None:
-    """Compute y (items, width...) = row index[item] of the table (rows, width...), + bias.
+    """Compute y (items, width...) = row index[item] of the table (rows, width...) + bias.
 
-    A number of index that is not a whole one in [0, rows) raises LayerError, which names field, at the next synchronisation.
+    A number of index that is not whole or not in [0, rows) raises LayerError with field, at the next synchronisation.
     """
     if y.count:
         items, numbers = index.count, index.device_data("read")

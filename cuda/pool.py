@@ -1,4 +1,4 @@
-"""Pools of memory: freed blocks are used again without asking the driver.
+"""Pools of memory: freed blocks are reused without calling the driver.
 
 PyCUDA's pools end the process when a block is freed where no context is current, as happens when Python's garbage collector
 drops a blob on another thread. Here freeing only puts the block on a list.
@@ -26,10 +26,9 @@ class Pool:
 
     allocate(nbytes) makes a block, or raises `full`; the last reference to a block frees it.
 
-    A block that came back goes to the next user on the same stream at once, whatever is still queued there. Before another
-    stream gets it, order(that stream, the one that used it) makes the first wait for the second.
-    settle() waits for the device, before blocks are freed. exact: sizes are not rounded up, so that a memory checker sees an
-    access past the end.
+    A returned block goes to the next user on the same stream at once, whatever is still queued there. Before another stream
+    gets it, order(that stream, the one that used it) makes the first wait for the second. settle() waits for the device, before
+    blocks are freed. exact: sizes are not rounded up, so that a memory checker sees an access past the end.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class Pool:
         self._taken = 0
 
     def take(self, nbytes: int, stream: Any = None) -> tuple[int, Any]:
-        """(its size, a block of at least nbytes), for use on a stream. The unused blocks are freed before `full` is raised."""
+        """Return (its size, a block of at least nbytes) for a stream. Unused blocks are freed before `full` is raised."""
         size = max(nbytes, 1) if self._exact else block_size(nbytes)
         with self._lock:
             self._sort()
@@ -76,8 +75,9 @@ class Pool:
         return block
 
     def lend(self, size: int, stream: Any) -> Lent:
-        """Return a block of this size for another pool: an unused one that stream alone used, which needs no event, or a new
-        one. Raises `full`; no block is freed.
+        """Return a block of this size for another pool: one that only stream used, or a new one.
+
+        The former needs no event. Raises `full`; no block is freed.
         """
         with self._lock:
             self._sort()
@@ -86,7 +86,7 @@ class Pool:
         return Lent(self, size, block, (stream,))
 
     def give(self, size: int, block: Any, users: tuple[Any, ...] = ()) -> None:
-        """Take a block back, on any thread, at any moment. users: the streams that used it, and may still do."""
+        """Return a block to the pool, on any thread, at any moment. users: the streams that used it, and may still use it."""
         if isinstance(block, Lent):
             block.used_by(users)
         # no lock: a collection of garbage inside take() may come here on the thread that holds it
@@ -94,13 +94,13 @@ class Pool:
 
     @property
     def in_use(self) -> int:
-        """Bytes that are in use."""
+        """Return the bytes in use."""
         with self._lock:
             return self._taken - sum(size for size, *_ in list(self._returned))  # a copy: give() takes no lock
 
     @property
     def held(self) -> int:
-        """Bytes that are free for the next use."""
+        """Return the bytes that are free for the next use."""
         with self._lock:
             sorted_in = sum(size * len(blocks) for size, by_streams in self._held.items() for blocks in by_streams.values())
             return sorted_in + sum(size for size, *_ in list(self._returned))
@@ -117,7 +117,7 @@ class Pool:
         self._held.clear()  # dropping PyCUDA's objects frees them
 
     def _sort(self) -> None:
-        """Put the returned blocks among the unused ones."""
+        """Sort the returned blocks into the unused ones."""
         while self._returned:
             size, block, users = self._returned.popleft()
             self._held[size].setdefault(users, []).append(block)
@@ -125,7 +125,7 @@ class Pool:
 
 
 class Lent:
-    """A block for another pool, which returns to its own one with this object."""
+    """A block lent to another pool. It returns to its own pool with this object."""
 
     def __init__(self, pool: Pool, size: int, block: Any, users: tuple[Any, ...]) -> None:
         self._pool, self._size, self._block, self._users = pool, size, block, users
@@ -134,7 +134,7 @@ class Lent:
         return int(self._block)
 
     def used_by(self, users: tuple[Any, ...]) -> None:
-        """Note streams that use it, beside those known."""
+        """Record further streams that use it."""
         self._users = tuple(dict.fromkeys((*self._users, *users)))
 
     def __del__(self) -> None:
@@ -142,7 +142,10 @@ class Lent:
 
 
 def block_size(nbytes: int) -> int:
-    """Return nbytes rounded up: to 512 bytes, and beyond 4 KiB to an eighth of the power of two below, so that sizes recur."""
+    """Return nbytes rounded up to 512 bytes, or beyond 4 KiB to an eighth of the power of two below.
+
+    Sizes then recur.
+    """
     step = max(512, 1 << max(nbytes.bit_length() - 4, 0))
     return -(-max(nbytes, 1) // step) * step
 
@@ -162,17 +165,18 @@ class DeviceMemory:
         self.address = int(self._block)
 
     def comes_from(self, pool: Pool) -> bool:
-        """Return whether it returns to this pool."""
+        """Return whether the block returns to this pool."""
         return self._pool is pool
 
     def used_only_by(self, stream: Stream) -> bool:
-        """Return whether no other stream uses it."""
+        """Return whether no other stream uses the block."""
         users = self.users
         return users[0] is stream.handle and len(users) == 1
 
     def used_by(self, stream: Any, *, only_read: bool) -> None:
-        """Let what the driver's stream gets next wait for what others do with the memory: the last writer, or before a write
-        all of them. Its device must be current.
+        """Let the driver's stream wait for other users of the memory: the last writer, or before a write all of them.
+
+        The memory's device must be current.
         """
         users = self.users
         if not only_read:

@@ -1,4 +1,4 @@
-"""The proposals of one image on the GPU: the same boxes as layers/proposal/proposal.py's `proposals`, in the same order.
+"""One image's proposals on the GPU: the same boxes as layers/proposal/proposal.py's `proposals`, in the same order.
 
     proposal_boxes: anchors + deltas -> clipped, with keys -> Sorting -> proposal_best -> Suppression -> proposal_rois
 
@@ -34,7 +34,7 @@ CHUNK = 2048
 
 
 class Sorting:
-    """Sorting of numbers of a dtype, by keys; this object holds the memory of the keys and their places."""
+    """A sorter of numbers of a dtype by keys. It holds the memory of the keys and their positions."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
@@ -49,11 +49,11 @@ class Sorting:
         return self._keys[0].device_data("write")
 
     def put(self, count: int, scores: int) -> None:
-        """Make the keys of count numbers at the address scores."""
+        """Write the keys of count numbers, which are at the address scores."""
         launch("sort.descending_keys", self.dtype, count, count, scores, self.keys(count))
 
     def run(self) -> tuple[int, int]:
-        """Sort the keys: the addresses of the sorted keys and of their places, ints."""
+        """Sort the keys. Return the addresses of the sorted keys and of their positions, ints."""
         count = self._keys[0].count
         keys = [blob.device_data("update") for blob in self._keys]
         orders = [blob.device_data("update") for blob in self._orders]
@@ -74,14 +74,14 @@ SLAB = 2048
 
 @dataclass(frozen=True)
 class Kept:
-    """Addresses: the places of the kept boxes among the sorted ones (ints), and their number (an int)."""
+    """The addresses of the kept boxes' positions among the sorted ones (ints), and of their number (an int)."""
 
     places: int
     count: int
 
 
 class Suppression:
-    """Suppression of boxes of a dtype; this object holds its memory."""
+    """Suppression of boxes of a dtype. It holds its memory."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
@@ -91,9 +91,10 @@ class Suppression:
         self._kept = Blob((), np.int32)
 
     def run(self, boxes: int, count: int, most: int, threshold: float, limit: int = 0) -> Kept:
-        """boxes: the address of at most `most` boxes (4 each), best first; count: the address of their number, an int.
+        """Suppress boxes, and return the kept ones.
 
-        limit: the most boxes to keep (0: all).
+        boxes: the address of at most `most` boxes (4 each), best first; count: of their number, an int. limit: the most boxes
+        to keep (0: all).
         """
         self._removed.reshape(most)
         self._kept.reshape(most)
@@ -111,12 +112,12 @@ class Suppression:
         return Kept(kept, state)
 
     def count(self) -> int:
-        """Return how many boxes the last run kept; waits for it."""
+        """Return how many boxes the last run kept. Waits for it."""
         return int(self._state.read_data()[0])
 
 
 def nms(dets: NDArray[Any], threshold: float, limit: int = 0) -> NDArray[np.intp]:
-    """layers/proposal/nms.py's nms, of dets (N, 5), float32 or float64, N > 0."""
+    """Run layers/proposal/nms.py's nms on dets (N, 5), float32 or float64, N > 0."""
     count, dtype = len(dets), dets.dtype
     table, ranked = Blob(dets.shape, dtype), Blob((count, 4), dtype)
     number, found = Blob((), np.int32), Blob((count,), np.int32)
@@ -133,7 +134,10 @@ def nms(dets: NDArray[Any], threshold: float, limit: int = 0) -> NDArray[np.intp
 
 
 class ProposalKernels:
-    """anchors (A, 4), their stride, and the deviations and means (2, 4) of normalised deltas (or None), for maps of a dtype."""
+    """The kernels of proposals for maps of a dtype.
+
+    anchors (A, 4), their stride, and the deviations and means (2, 4) of normalised deltas (or None).
+    """
 
     def __init__(self, dtype: DTypeLike, anchors: NDArray[Any], stride: int, normal: ArrayLike | None) -> None:
         self.dtype, self.stride, self.anchors = np.dtype(dtype), stride, len(anchors)
@@ -145,9 +149,10 @@ class ProposalKernels:
     def run(
         self, bottom: Sequence[Blob], top: Sequence[Blob], limits: ProposalLimits, bad_info: Callable[[int], Error]
     ) -> None:
-        """bottom: scores, deltas, im_info, a position at least; top: rois and optionally their scores, reshaped here.
+        """Compute the proposals.
 
-        bad_info: the error for an invalid im_info, raised here.
+        bottom: scores, deltas, im_info, at least one position; top: rois and optionally their scores, reshaped here. bad_info:
+        the error for an invalid im_info, raised here.
         """
         height, width = bottom[0].shape[2:]
         total = height * width * self.anchors
@@ -168,7 +173,7 @@ class ProposalKernels:
     def _sorted(
         self, bottom: Sequence[Blob], most: int, min_size: float, bad_info: Callable[[int], Error]
     ) -> tuple[int, int, int]:
-        """Addresses: the places of the boxes, best first; the best boxes (most, 4); their number."""
+        """Return addresses: of the boxes' positions, best first; of the best boxes (most, 4); of their number."""
         height, width = bottom[0].shape[2:]
         total = height * width * self.anchors
         self._boxes.reshape(total, 4)

@@ -1,4 +1,4 @@
-"""The parts of a TEST net's forward that a GPU runs as CUDA graphs (graph.py), one call of the driver each.
+"""The parts of a TEST net's forward that a GPU runs as CUDA graphs (graph.py), each with one driver call.
 
     data, losses, layers on the host, Proposal      run as always: they bring something to the host
     the layers between them                 a part each: captured once for a shape, then sent again without their Python
@@ -54,7 +54,7 @@ Key = tuple[tuple[tuple[int, ...], ...], frozenset[str]]
 
 @dataclass
 class Replay:
-    """A captured part for one shape, and what its launches rely on. Blocks are those of the device's memory."""
+    """A captured part for one shape, and the conditions of its launches. Blocks are of device memory."""
 
     graph: Graph
     made: Fingerprint
@@ -77,7 +77,7 @@ class Replay:
     """Whether each chain ran as one step."""
 
     def is_valid(self, part: Part, stream: Any) -> bool:
-        """Return whether launching the graph does what the part's layers would do now. What changed on the host is copied."""
+        """Return whether launching the graph equals running the part's layers now. Changes on the host are copied."""
         if not all(blob.data_memory is memory for blob, memory in self.memories):
             return False
         if not self.made.is_current() and not self._is_again(part):
@@ -89,7 +89,7 @@ class Replay:
         )
 
     def _is_again(self, part: Part) -> bool:
-        """Return whether the layers are as they were once they are reshaped: another shape ran since."""
+        """Return whether the layers are the same after a reshape, if another shape ran since."""
         for node in part.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
         made = Fingerprint.of(part.nodes, parameters=True)
@@ -102,7 +102,7 @@ class Replay:
         return True
 
     def run(self, stream: Any) -> None:
-        """Launch the graph, and leave the blobs as the part's layers do."""
+        """Launch the graph, and leave the blobs in the state that the part's layers leave."""
         for memory, _ in self.written:
             memory.wait_for_readers(stream)
         self.graph.launch()
@@ -120,7 +120,7 @@ class Replay:
 
 @dataclass
 class Part:
-    """Layers from first to last, none of which waits. given: the blobs that they read and do not make."""
+    """Layers from first to last, none of which waits. given: the blobs that they read but do not make."""
 
     first: int
     last: int
@@ -131,11 +131,11 @@ class Part:
     replayed: int = 0
 
     def key(self, asked_for: Collection[str]) -> Key:
-        """Return the shapes as they now are."""
+        """Return the current shapes, and the names asked for."""
         return tuple(blob.shape for blob in self.given), frozenset(asked_for)
 
     def launch(self, key: Key, replay: Replay, stream: Stream) -> int:
-        """Launch a replay and keep it, and let the one that was not used for longest go. Return the last layer."""
+        """Launch a replay and keep it, and drop the one unused for longest. Return the last layer."""
         self.replays[key] = replay
         if len(self.replays) > MOST_SHAPES:
             self.replays.popitem(last=False)
@@ -148,12 +148,12 @@ class Part:
 
     @property
     def pays(self) -> bool:
-        """True if its captures are replayed."""
+        """Return whether the captures are replayed often enough."""
         return self.captured <= TRIES + MOST_SHAPES + self.replayed
 
 
 class Graphs:
-    """The graphs of a net's forward: a Program. plan: what runs the layers, with the layer that it is at."""
+    """The graphs of a net's forward: a Program. plan: runs the layers, and knows the current one."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
         self._plan = weakref.proxy(plan)  # which owns this: a cycle would keep the net's memory until garbage is collected
@@ -169,7 +169,7 @@ class Graphs:
         self._divide()
 
     def drop(self) -> None:
-        """Drop all graphs, and with them the memory that they hold."""
+        """Drop all graphs and the memory that they hold."""
         for part in list(self._parts.values()):
             part.replays.clear()
 
@@ -200,7 +200,7 @@ class Graphs:
     # Parts.
 
     def _divide(self) -> None:
-        """Make the parts anew: what lies between layers that run alone."""
+        """Divide the layers anew into parts, between the layers that run alone."""
         for chain in self._chains.values():  # which may run as one step
             layers = range(chain.index, chain.index + len(chain.nodes))
             if not self._alone.isdisjoint(layers):
@@ -229,7 +229,7 @@ class Graphs:
         return self._memory.asked_for if self._memory else ()
 
     def _run(self, part: Part, stream: Stream) -> int:
-        """Run a part, or its first layers; the last one that ran."""
+        """Run a part, or its first layers. Return the last layer that ran."""
         key = part.key(self._asked_for())
         replay = part.replays.pop(key, None)
         if replay is not None and replay.is_valid(part, stream.handle):
@@ -241,7 +241,7 @@ class Graphs:
         return part.last
 
     def _layer_by_layer(self, part: Part, stream: Stream) -> None:
-        """Run a part, and find the layers in it that wait for the device."""
+        """Run a part, and find its layers that wait for the device."""
         waited: set[int] = set()
         stream.on_wait = lambda: waited.add(self._plan.at)
         try:
@@ -263,7 +263,7 @@ class Graphs:
     # Captures.
 
     def _capture(self, part: Part, key: Key, stream: Stream) -> int:
-        """Capture a part and launch it, or run it layer by layer, up to the layer that no graph can hold; the last that ran."""
+        """Capture a part and launch it, or run it up to the layer that no graph can hold. Return the last layer that ran."""
         part.captured += 1
         before = {blob: blob.data_memory for node in part.nodes for blob in (*node.bottoms, *node.tops)}
         capture: Capture | None = None
@@ -291,7 +291,10 @@ class Graphs:
         return part.launch(key, self._replay(part, capture, capture.graph, before), stream)
 
     def _replay(self, part: Part, capture: Capture, graph: Graph, before: Mapping[Blob, SyncedMemory]) -> Replay:
-        """Return what relies on what after a capture; before: the memory that the part's blobs had."""
+        """Return the replay of a capture, with the memory that it relies on.
+
+        before: the memory of the part's blobs before it.
+        """
         memory_of = self._memory
         freed = {blob for name, blob in memory_of.blobs.items() if memory_of.is_inner(name)} if memory_of else set[Blob]()
         others = before.keys() - freed - set(part.given)
@@ -315,7 +318,7 @@ class Graphs:
 
 
 def _make_ready(part: Part, memories: Iterable[SyncedMemory], stream: Stream) -> None:
-    """Copy to the device what the part reads, and let the stream wait for others: neither has a place in a capture."""
+    """Copy the part's inputs to the device, and let the stream wait for others. A capture can hold neither."""
     weights = [blob for node in part.nodes for blob in node.layer.blobs]
     for blob in [*part.given, *weights]:
         if blob.count:
@@ -325,9 +328,9 @@ def _make_ready(part: Part, memories: Iterable[SyncedMemory], stream: Stream) ->
 
 
 def _may_be_captured(node: Node) -> bool:
-    """Return whether a forward on the GPU launches the same, with the same arguments, as long as the layer has the same
-    attributes and its blobs the same shapes and memory. Others' classes may compute anything. What a layer without bottoms
-    makes comes from the host, and a loss is read there.
+    """Return whether a GPU forward launches the same while the layer's attributes, shapes and memory stay the same.
+
+    Others' classes may compute anything. The output of a layer without bottoms comes from the host, and a loss is read there.
     """
     layer = node.layer
     kind = type(layer)

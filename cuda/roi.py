@@ -1,4 +1,4 @@
-"""Launches of the ROI layers' kernels, on blobs; scratch memory is kept from call to call.
+"""Launches of the ROI layers' kernels, on blobs. Scratch memory is kept between calls.
 
 Except in the position-sensitive layers, forward reads a copy of the map in slabs of channels (roi_layout.cu). Backward
 gathers in a fixed order, without atomic additions. See the .cu and .cuh files for each kernel.
@@ -55,7 +55,7 @@ class Sizes(NamedTuple):
 
     @property
     def bins(self) -> int:
-        """Bins of a roi."""
+        """Return the bins of a roi."""
         return self.pooled_h * self.pooled_w
 
 
@@ -105,14 +105,14 @@ class Scratch:
 
 
 class Winners:
-    """ROIPooling and ROIAlign's maxima: stem.pool, stem.plan, stem.backward. pad_ratio: widens the rois."""
+    """The kernels of ROIPooling and ROIAlign's maxima: stem.pool, stem.plan, stem.backward. pad_ratio: widens the rois."""
 
     def __init__(self, stem: str, dtype: np.dtype[Any], pad_ratio: float = 0) -> None:
         self.stem, self.dtype, self.pad_ratio = stem, dtype, pad_ratio
         self.scratch = Scratch(dtype)
 
     def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: int, at: int, bad: int) -> None:
-        """Write maxima to y and their places to at, both (R, C, PH, PW); an address of 0: not needed."""
+        """Write the maxima to y and their positions to at, both (R, C, PH, PW). An address of 0: not needed."""
         maps, roi = self.scratch.slabs(sizes, x), self.scratch.widened(sizes, rois, self.pad_ratio)
         count = sizes.rois * sizes.bins
         table = self.scratch.address("bins", BIN * count, np.int32)
@@ -120,7 +120,7 @@ class Winners:
         launch_slabs(f"{self.stem}.pool", self.dtype, sizes, table, maps, y, at)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, at: int, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
-        """Compute dx (N, C, H, W): each dy at the place of its maximum."""
+        """Compute dx (N, C, H, W): each dy at the position of its maximum."""
         roi = self.scratch.widened(sizes, rois, self.pad_ratio)
         plan = self.scratch.address("plan", 4 * sizes.rois, np.int32)
         launch(f"{self.stem}.plan", self.dtype, sizes.rois, *sizes, roi, plan, bad)
@@ -131,9 +131,10 @@ class Winners:
 
 
 class Means:
-    """ROIAlign's means and samples at corners, and ROIWarping, by tables of weights for some rois at a time: roi_means.cuh.
+    """The kernels of ROIAlign's means and corner samples, and of ROIWarping.
 
-    grid: two numbers that say where the samples lie. pad_ratio: widens the rois.
+    They use tables of weights for some rois at a time: roi_means.cuh. grid: two numbers that determine the samples' positions.
+    pad_ratio: widens the rois.
     """
 
     def __init__(self, stem: str, dtype: np.dtype[Any], grid: tuple[int, int] = (0, 0), pad_ratio: float = 0) -> None:
@@ -141,7 +142,7 @@ class Means:
         self.scratch = Scratch(dtype)
 
     def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: DeviceArray, bad: int) -> None:
-        """Means y (R, C, PH, PW)."""
+        """Compute means y (R, C, PH, PW)."""
         maps, to = self.scratch.slabs(sizes, x), y.device_data("write")
         for first, part, tables in self._tables(sizes, rois, bad):
             count = part.rois * sizes.bins
@@ -163,7 +164,7 @@ class Means:
             launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (WARP * WARPS, 1, 1), *arguments)
 
     def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Iterator[tuple[int, Sizes, tuple[int, int]]]:
-        """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
+        """Yield (first roi, sizes of a part of the rois, addresses of its tables), part after part."""
         reals = weights_of(sizes)
         spans = sizes.pooled_h + sizes.pooled_w + tiles_of(sizes.height) + tiles_of(sizes.width)
         ints = 6 + 2 * spans  # Table of roi_means.cuh
@@ -178,7 +179,7 @@ class Means:
 
 
 class PositionSensitive:
-    """PSROIPooling (samples 0) and PSROIAlign: a table of the bins of every roi, then stem.pool or stem.backward."""
+    """The kernels of PSROIPooling (samples 0) and PSROIAlign: a table of every roi's bins, then stem.pool or stem.backward."""
 
     def __init__(self, stem: str, dtype: np.dtype[Any], samples: int = 0) -> None:
         self.stem, self.dtype, self.samples = stem, dtype, samples
@@ -208,7 +209,7 @@ class PositionSensitive:
         launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (bins * WARP, 1, 1), *arguments, *last)
 
     def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[float, ...]:
-        """Make the table; the first arguments of pool and backward."""
+        """Compute the table. Return the first arguments of pool and backward."""
         kind = self.dtype if self.samples else np.int32
         steps = self.scratch.address("steps", 2 * sizes.rois) if self.samples else 0
         images = self.scratch.address("images", sizes.rois, np.int32)
@@ -220,7 +221,7 @@ class PositionSensitive:
 
 
 class MovedBins(PositionSensitive):
-    """DeformablePSROIPooling: a table of the bins of every roi and class, then a sum for each output or gradient."""
+    """The kernels of DeformablePSROIPooling: a table of each roi's and class's bins, then a sum for each output or gradient."""
 
     def __init__(self, stem: str, dtype: np.dtype[Any], samples: int, *, part_size: int, trans_std: float) -> None:
         super().__init__(stem, dtype, samples)
@@ -234,20 +235,26 @@ class MovedBins(PositionSensitive):
         self._launch("pool", y.count, *arguments, x.device_data("read"), y.device_data("write"))
 
     def backward_moved(self, sizes: Sizes, blobs: Sequence[DeviceArray], bad: int, trans: Blob | None) -> None:
-        """blobs: x, rois, y and x again: its diff is overwritten."""
+        """Compute dx.
+
+        blobs: x, rois, y and x again, whose diff is overwritten.
+        """
         _, rois, y, x = blobs
         arguments = self._moved(sizes, rois, bad, trans)
         self._launch("data_gradient", x.count, *arguments, y.device_diff("read"), x.device_diff("write"))
 
     def trans_backward(self, sizes: Sizes, blobs: Sequence[DeviceArray], bad: int, trans: Blob | None) -> None:
-        """blobs: x, rois, y and trans, whose diff is overwritten."""
+        """Compute dtrans.
+
+        blobs: x, rois, y and trans, whose diff is overwritten.
+        """
         x, rois, y, moves = blobs
         arguments = self._moved(sizes, rois, bad, trans)
         last = self.part_size, self.trans_std, x.device_data("read"), y.device_diff("read"), moves.device_diff("write")
         self._launch("trans_gradient", moves.count, *arguments, *last)
 
     def _moved(self, sizes: Sizes, rois: DeviceArray, bad: int, trans: Blob | None) -> tuple[float, ...]:
-        """Make the table; the first arguments of the other kernels."""
+        """Compute the table. Return the first arguments of the other kernels."""
         classes = trans.shape[1] // 2 if trans else 1
         count = sizes.rois * classes * sizes.bins
         table = self.scratch.address("bins", 6 * count), self.scratch.address("counts", 2 * count, np.int32)
@@ -261,17 +268,17 @@ class MovedBins(PositionSensitive):
 
 
 def weights_of(sizes: Sizes) -> int:
-    """Return the weights of a roi in the tables of roi_means.cuh."""
+    """Return how many weights a roi has in the tables of roi_means.cuh."""
     return SIDE * (sizes.pooled_h * tiles_of(sizes.height) + sizes.pooled_w * tiles_of(sizes.width))
 
 
 def tiles_of(pixels: int) -> int:
-    """Return the tiles along an axis, in the backward of means."""
+    """Return the number of tiles along an axis, in the backward of means."""
     return -(-pixels // SIDE)
 
 
 def slabs_of(sizes: Sizes, dtype: np.dtype[Any]) -> int:
-    """Return the slabs of a map's channels."""
+    """Return the number of slabs of a map's channels."""
     return -(-sizes.channels * dtype.itemsize // SLAB)
 
 
@@ -282,7 +289,10 @@ def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: An
 
 
 def planes_of(sizes: Sizes, dtype: np.dtype[Any]) -> tuple[int, int, int]:
-    """For the backward of maxima: blocks, rows of the map in each, and warps in a block, each with a copy of the rows."""
+    """Return, for the backward of maxima, the blocks, the rows of the map in each, and a block's warps.
+
+    Each warp has a copy of the rows.
+    """
     room = SHARED // dtype.itemsize
     rows = min(sizes.height, max(1, room // (LEAST_WARPS * sizes.width)))
     tiles = -(-sizes.height // rows)

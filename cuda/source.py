@@ -1,4 +1,4 @@
-"""The .cu files as the compilers read them: with their includes inserted, so that nvcc and NVRTC get one text.
+"""The .cu files as the compilers read them: with their includes inserted, so nvcc and NVRTC get the same text.
 
 The types of a kernel's arguments are read from its signature, and a struct's from its members: only the .cu file lists them.
 """
@@ -22,7 +22,7 @@ _FORMATS = {"int": "i", "unsigned": "I", "long long": "q", "unsigned long long":
 
 @functools.cache
 def text(stem: str) -> str:
-    """cuda/<stem>.cu with its includes inserted; #line directives keep the line numbers of every file."""
+    """Return cuda/<stem>.cu with its includes inserted. #line directives keep every file's line numbers."""
     return _expanded(FOLDER / f"{stem}.cu", set())
 
 
@@ -41,7 +41,10 @@ def _expanded(path: Path, seen: set[Path]) -> str:
 
 @functools.cache
 def signatures(stem: str) -> dict[str, tuple[str, ...]]:
-    """{kernel: the type of each argument}: "REAL", or letters of Python's struct module, one for each member of a struct."""
+    """Return the type of each argument of each kernel, by name.
+
+    A type is "REAL", or letters of Python's struct module, one for each member of a struct.
+    """
     formats = _FORMATS | {name: _struct_format(body) for name, body in _STRUCT.findall(text(stem))}
     kernels = _KERNEL.findall(text(stem))
     return {name: tuple(_format(a, stem, formats) for a in arguments.split(",")) for name, arguments in kernels}

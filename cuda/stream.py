@@ -1,4 +1,4 @@
-"""Streams, the checks that their kernels make, and the times of events; device.py makes them, and hands in the driver.
+"""Streams, the checks of their kernels, and the times of events. device.py creates them, and passes the driver.
 
 A stream runs its launches and copies in order. A kernel that finds bad input sets a flag; the next synchronisation reads all
 flags at once, and raises the error of the first one that is set.
@@ -31,11 +31,10 @@ T = TypeVar("T")
 
 
 class PerStream(Generic[T]):
-    """A T for each stream, made at its first use.
+    """A T for each stream, made on first use.
 
-    That of a freed stream serves a later one of the same GPU: destroying a handle would wait for the device.
-
-    make: a new T, for the current context; bind: let it send to the driver's stream of this address.
+    A freed stream's T serves a later stream of the same GPU: destroying a handle would wait for the device. make: a new T, for
+    the current context; bind: let it send to the driver's stream of this address.
     """
 
     def __init__(self, make: Callable[[], T], bind: Callable[[T, int], None]) -> None:
@@ -45,7 +44,7 @@ class PerStream(Generic[T]):
         self._lock = renewed(threading.Lock())
 
     def of(self, stream: Stream) -> T:
-        """Return the stream's."""
+        """Return the stream's T."""
         found = self._used.get(stream)
         if found is None:
             found = self._used[stream] = self._new(stream)
@@ -62,7 +61,7 @@ class PerStream(Generic[T]):
 
 
 class Spares:
-    """Unused streams or events, kept: PyCUDA can destroy one only where its context is current."""
+    """A store of unused streams or events. PyCUDA can destroy one only while its context is current."""
 
     def __init__(self, device: Device, make: Callable[[], Any]) -> None:
         self._device, self._make = device, make
@@ -82,7 +81,7 @@ class Spares:
 
 
 class Stream:
-    """An ordered queue of launches and copies, and the checks that its kernels make on their input.
+    """An ordered queue of launches and copies, and the checks of its kernels on their input.
 
     capture: where its work goes instead, if it is captured. on_wait: called before the host waits for it.
     """
@@ -103,9 +102,9 @@ class Stream:
             self.device.spare_streams.give(self.handle)
 
     def workspace(self, nbytes: int) -> int:
-        """Return the address of nbytes for a layer until its next launches are done; their contents are lost by then.
+        """Return the address of nbytes for a layer, until its next launches are done. Their contents are then lost.
 
-        One for all layers: the stream keeps their launches in order.
+        All layers share the workspace: the stream keeps their launches in order.
         """
         if self._workspace is None or self._workspace.nbytes < nbytes:
             self._workspace = None  # first back to the pool: both together may not fit
@@ -114,16 +113,16 @@ class Stream:
         return self._workspace.address
 
     def hold(self, memory: DeviceMemory) -> None:
-        """For memory that launches use without a blob, at each use: if the stream is captured, the graph keeps it."""
+        """Keep memory for the graph if the stream is captured. Call at each use of memory that launches use without a blob."""
         if self.capture is not None:
             self.capture.hold(memory)
 
     def fills(self, array: NDArray[Any]) -> None:
-        """Keep an array that a copy in the queue fills: its memory may serve others only after the next synchronisation."""
+        """Keep an array that a queued copy fills, until the next synchronisation."""
         self._filled.append(array)
 
     def watch(self, error: Callable[[int], Error]) -> int:
-        """Return the address of an int, 0, that a kernel may set. If it did, the next synchronisation raises error(value)."""
+        """Return the address of an int, 0, that a kernel may set. If it does, the next synchronisation raises error(value)."""
         if self.capture is not None:
             return self.capture.watch(error)
         if self._flags_used == CHECKS:  # no flag is free: read them all
@@ -137,12 +136,12 @@ class Stream:
         return self._flags.address + 4 * (self._flags_used - 1)
 
     def checked(self, watchers: Sequence[Callable[[int], Error]], found: NDArray[Any]) -> None:
-        """Let the next synchronisation raise the errors of flags that the work in the queue copies to found."""
+        """Let the next synchronisation raise the errors of flags that queued work copies to found."""
         self.device.transfers.to_host += 4 * len(watchers)
         self._watchers += [(error, found, i) for i, error in enumerate(watchers)]
 
     def synchronize(self) -> None:
-        """Wait until all work that was sent is done, then raise the first error that a check found."""
+        """Wait for all work sent so far, then raise the first error that a check found."""
         if self.capture is not None:
             self.capture.refuse("a wait for the stream")
         self.on_wait()
@@ -164,7 +163,7 @@ class Stream:
                     raise error(value)
 
     def forget_checks(self) -> None:
-        """Wait, and drop the findings of the checks: another error is being raised."""
+        """Wait, and drop the checks' findings, because another error is being raised."""
         self._watchers.clear()
         self._flags_used = 0
         with suppress(DeviceError), self.device.active():
@@ -179,7 +178,7 @@ class Stream:
 
 
 class Stopwatch:
-    """The time between two points of the device's current stream, taken by events on the device."""
+    """The time between two points of the device's current stream, measured by events on the device."""
 
     def __init__(self, device: Device) -> None:
         self._device, self._stream = device, device.current_stream
@@ -198,7 +197,7 @@ class Stopwatch:
             self._last.record(self._stream.handle)
 
     def milliseconds(self) -> float:
-        """Wait for the second point. NaN on a device that has no clock."""
+        """Wait for the second point, and return the milliseconds; NaN on a device without a clock."""
         with self._device.active():
             self._last.synchronize()
             return float(self._first.time_till(self._last))

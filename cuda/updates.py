@@ -18,7 +18,7 @@ SUMS = 64
 
 @dataclass(frozen=True)
 class Rule:
-    """One of RULES and its numbers. keep, keep2: the decay of each history (momentum, rms_decay)."""
+    """One of RULES with its numbers. keep, keep2: the decay of each history (momentum, rms_decay)."""
 
     name: str
     rate: float
@@ -28,8 +28,9 @@ class Rule:
 
 
 def clip_scale(blobs: Sequence[Blob], limit: float) -> int:
-    """Return the address of the number that scales the blobs' diffs to a common L2 norm of at most limit; valid until the
-    stream's workspace is used again.
+    """Return the address of the factor that scales the blobs' diffs to a common L2 norm of at most limit.
+
+    It is valid until the stream's workspace is used again.
     """
     dtype = blobs[0].dtype
     sums = [min(-(-blob.count // THREADS), SUMS) for blob in blobs]
@@ -44,7 +45,10 @@ def clip_scale(blobs: Sequence[Blob], limit: float) -> int:
 
 
 def update(blob: Blob, history: Sequence[Blob], rule: Rule, *, scale: int, passes: int, decay: float, l1: bool) -> None:
-    """Turn a blob's diff into the step and subtract that from its data. scale: clip_scale's, or 0; passes: how many it sums."""
+    """Turn a blob's diff into the step, and subtract it from its data.
+
+    scale: clip_scale's, or 0; passes: the number of passes that the diff sums.
+    """
     arrays = [blob.device_data("update"), blob.device_diff("update"), *(each.device_data("update") for each in history)]
     arrays += [0] * (4 - len(arrays))
     numbers = (rule.rate, rule.keep, rule.keep2, rule.delta)

@@ -1,4 +1,4 @@
-"""The catalogue: every layer type, and the class that computes it. A line a type, one file a layer."""
+"""The catalogue: every layer type and the class that computes it."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def create(
     settings: DetectionSettings | None = None,
     fork: NetFork = UNKNOWN,
 ) -> Layer:
-    """Return the layer that param describes, not yet connected. Raises LayerError for an unknown type.
+    """Return the unconnected layer that param describes. Raises LayerError for an unknown type.
 
     settings: its net's detection settings; by default the current ones. fork: its net's (formats/forks.py).
     """

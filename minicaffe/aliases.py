@@ -54,7 +54,10 @@ PUBLIC = {
 
 
 class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Imports a module under another name without a second copy of its classes. real: alias -> module's name, or None."""
+    """An importer of modules under another name that makes no second copy of their classes.
+
+    real: alias -> module's name, or None.
+    """
 
     def __init__(self, real: Callable[[str], str | None]) -> None:
         self.real = real
@@ -78,7 +81,7 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         module.__spec__ = self._specs.pop(module.__spec__.name)
 
     def get_source(self, fullname: str) -> str | None:
-        """For `python -m`, which runs the source under the name __main__."""
+        """Return the source for `python -m`, which runs it under the name __main__."""
         real = self.real(fullname)
         spec = importlib.util.find_spec(real) if real else None
         loader = spec.loader if spec else None
@@ -86,10 +89,10 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """Return the spec of a module, without importing its packages, which importlib.util.find_spec does.
+    """Return the spec of a module without importing its packages; importlib.util.find_spec would import them.
 
-    A finder runs under a lock of all threads: what it imports may wait for a module that another thread is importing, which
-    waits for that lock.
+    A finder runs under a lock that all threads share. An import there may wait for a module that another thread is importing,
+    while that thread waits for the lock.
     """
     spec, path, at = None, None, ""
     for part in (_public(name) or name).split("."):
@@ -128,7 +131,7 @@ def is_own(spec: ModuleSpec) -> bool:
 
 
 class _CaffeFinder(AliasFinder):
-    """Finds caffe.x: minicaffe's x; else the user's, in the folders caffe of sys.path.
+    """A finder of caffe.x: minicaffe's x, else the user's in a folder `caffe` on sys.path.
 
     Below caffe.x, except proto, the user's modules go first: pycaffe has none there, and a fork's caffe.layers.proposal is not
     minicaffe.layers.proposal.
@@ -158,8 +161,9 @@ def _caffe(name: str) -> str | None:
 
 
 def serve_as_caffe() -> None:
-    """Make `import caffe`, `import caffe.draw`, `from caffe.proto import caffe_pb2` import minicaffe's modules, even if another
-    Caffe is on sys.path. Raises Error if that one is already imported.
+    """Make `import caffe`, `import caffe.draw` and `from caffe.proto import caffe_pb2` import minicaffe's modules.
+
+    This also works if another Caffe is on sys.path. Raises Error if that one is already imported.
     """
     loaded, minicaffe = sys.modules.get("caffe"), sys.modules[__package__]
     if loaded is not None and loaded is not minicaffe:

@@ -50,12 +50,12 @@ REPLACED = "a blob's {0} cannot be replaced, only written to: blob.{0}[...] = va
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Where its first number lies in memory."""
+    """Return the address of the array's first number in memory."""
     return int(array.__array_interface__["data"][0])
 
 
 class MemoryState(enum.Enum):
-    """Where the current contents of a SyncedMemory are."""
+    """The place of a SyncedMemory's current contents."""
 
     UNINITIALISED = "uninitialised"
     HOST = "host"
@@ -73,11 +73,10 @@ class SyncedMemory:
     The caller says how many elements it uses and what for: "read" leaves the other side's copy valid, "update" (read and
     write) and "write" (every element is overwritten, so nothing is copied) do not.
 
-    The device holds the first `_held` elements, and the state is theirs; the rest are on the host only.
-    freed_message: why the memory was given back, or may not be used now; access then raises Error. borrowed: whether somebody
-    lends it for some time. uploads: how often it was copied to the device. writes: how often it was accessed to be written to.
-    watched: whether that is a change (current_version). address: where it lies on the host, for those who have asked for it;
-    else 0.
+    The device holds the first `_held` elements, and the state is theirs; the rest are on the host only. freed_message: why the
+    memory was given back, or may not be used now; access then raises Error. borrowed: whether it is lent for some time.
+    uploads: the number of copies to the device. writes: the number of accesses to write. watched: whether such an access is a
+    change (current_version). address: the address on the host, once host_address was called; else 0.
     """
 
     __slots__ = (
@@ -123,13 +122,13 @@ class SyncedMemory:
         return self._host[:count]
 
     def wrote(self) -> None:
-        """Say that the numbers on the host may now be others."""
+        """Record that the numbers on the host may have changed."""
         self.writes += 1
         if self.watched:
             bump_version()
 
     def host_address(self, count: int, access: Access) -> int:
-        """Where host's array lies in memory."""
+        """Return the address of host's array in memory."""
         self.host(count, access)
         if not self.address:
             assert self._host is not None
@@ -142,18 +141,19 @@ class SyncedMemory:
         return self._host is not None
 
     def use_buffer(self, memory: Array) -> None:
-        """Have the numbers in this part (bytes) of somebody's memory on the host."""
+        """Keep the numbers in these bytes, which belong to another owner, as the memory on the host."""
         self._host, self.address, self.state = memory.view(self.dtype), address_of(memory), MemoryState.HOST
 
     def references(self) -> int:
-        """Return how many references there are to the array that owns the numbers on the host, which every view of them holds:
-        0 if there is none, or another owner (page-locked memory has one).
+        """Return the reference count of the array that owns the numbers on the host. Every view of them holds a reference.
+
+        It is 0 without such an array, or with another owner, as page-locked memory has.
         """
         base = None if self._host is None else self._host.base
         return getrefcount(base) if isinstance(base, np.ndarray) and base.base is None else 0
 
     def has_views(self) -> bool:
-        """Return whether somebody may hold a view of the numbers on the host, and so write to them at any time."""
+        """Return whether there may be a view of the numbers on the host, through which they can change at any time."""
         return self.references() != UNHELD
 
     def device(self, count: int, access: Access) -> int:
@@ -201,8 +201,9 @@ class SyncedMemory:
         return self._device
 
     def is_in(self, block: DeviceMemory, count: int, stream: Any) -> bool:
-        """Return whether the first count elements are in this block, for the driver's stream to read: what changed on the host
-        is copied there, and the stream waits for others that write.
+        """Make the first count elements readable by this stream of the driver; return whether they are in this block.
+
+        Changes on the host are copied there, and the stream waits for other streams that write.
         """
         if self._device is block and (self.state is MemoryState.HOST or stream not in block.users):
             self.device(count, "read")
@@ -214,12 +215,12 @@ class SyncedMemory:
             self._device.used_by(stream, only_read=False)
 
     def undo(self, before: tuple[MemoryState, DeviceMemory | None, int]) -> None:
-        """Be as before a capture that was dropped, whose launches never ran."""
+        """Restore the state before a capture that was dropped, whose launches never ran."""
         self.state, self._device, self._held = before
         bump_version()
 
     def fetched(self, count: int) -> Array:
-        """Return a copy of the first count elements; from the device, it is whole after a wait for the current stream."""
+        """Return a copy of the first count elements. A copy from the device is complete after a wait for the current stream."""
         memory = self._device
         if self.state is not MemoryState.DEVICE or memory is None or count > self._held:
             array: Array = self.host(count, "read").copy()
@@ -276,12 +277,12 @@ class SyncedMemory:
 
 
 def paged_zeros(size: int) -> Array:
-    """So many bytes of zeros for what stays: aligned_zeros, but from LARGE on they begin at a large page, and take one more."""
+    """Return `size` zero bytes for memory that is kept. From LARGE on they begin at a large page, and take one more."""
     return aligned_zeros(size, np.dtype(np.uint8), PAGE if size >= LARGE else ALIGNMENT)
 
 
 def aligned_zeros(count: int, dtype: np.dtype[Any], alignment: int = ALIGNMENT) -> Array:
-    """So many zeros that begin at a line of the cache, in memory that the system gives when it is written to."""
+    """Return `count` zeros that begin at a cache line. The system allocates their pages when they are written to."""
     memory = np.zeros(count * dtype.itemsize + alignment, np.uint8)
     start = -address_of(memory) % alignment
     return memory[start : start + count * dtype.itemsize].view(dtype)
@@ -289,7 +290,7 @@ def aligned_zeros(count: int, dtype: np.dtype[Any], alignment: int = ALIGNMENT) 
 
 @contextmanager
 def only_read(memories: Iterable[SyncedMemory]) -> Iterator[None]:
-    """Keep these memories' device copies valid, although their writable host arrays are handed out in the block."""
+    """Keep these memories' device copies valid, although the block may hand out their writable host arrays."""
     before = [(memory, memory.state) for memory in memories]
     try:
         yield
@@ -367,16 +368,17 @@ class Blob:
         return self._read(self.data_memory)
 
     def data_for_loops(self) -> Array:
-        """Return the values, for one who only reads them: writable, as the types of compiled loops want it."""
+        """Return the values for reading, as a writable array: the types of compiled loops require one."""
         return self.data_memory.host(self._count, "read").reshape(self._shape)
 
     def data_address(self, access: Access) -> int:
-        """Where data lies in memory, for a compiled loop that will "read", "write" (all of it) or "update" it."""
+        """Return the address of data in memory, for a compiled loop that will "read", "write" (all of it) or "update" it."""
         return self.data_memory.host_address(self._count, access)
 
     def read_later(self) -> Callable[[], Array]:
-        """Return what gives the values as they now are, as a flat array: after the next wait for the current stream where they
-        are on the device.
+        """Return a function that gives the present values as a flat array.
+
+        If they are on the device, call it after the next wait for the current stream.
         """
         array = self.data_memory.fetched(self._count)
         return lambda: array
@@ -393,7 +395,7 @@ class Blob:
     def device_data(self, access: Access) -> int:
         """Return the address of data on the GPU, for a kernel that will "read", "write" (all of it) or "update" it.
 
-        DeviceError.
+        Raises DeviceError.
         """
         if captures.under_way and (capture := captures.current()):
             capture.asked(self)
@@ -402,7 +404,7 @@ class Blob:
     def device_diff(self, access: Access) -> int:
         """Return the address of diff on the GPU, for a kernel that will "read", "write" (all of it) or "update" it.
 
-        DeviceError.
+        Raises DeviceError.
         """
         if captures.under_way:
             captures.refuse("a gradient")
@@ -421,12 +423,12 @@ class Blob:
         self._take(SyncedMemory(0, self.dtype, self._pinned, freed_message))
 
     def take_new(self) -> SyncedMemory:
-        """Have data in memory of its own, which is allocated at first use."""
+        """Give data memory of its own, which is allocated at first use."""
         self._take(SyncedMemory(self._count, self.dtype, self._pinned))
         return self.data_memory
 
     def take_again(self) -> None:
-        """After give_back, or where the memory is lent: let data allocate memory again."""
+        """Let data allocate memory again, if it was given back or is lent."""
         if self.data_memory.freed_message or self.data_memory.borrowed:
             self.take_new()
 
@@ -437,42 +439,42 @@ class Blob:
 
     @property
     def _gpu_data_ptr(self) -> int:
-        """Return pycaffe's address of data on the GPU; counts as a write there. DeviceError without a GPU."""
+        """The address of data on the GPU, for pycaffe. Reading it counts as a write there. Raises DeviceError without a GPU."""
         return self.device_data("update")
 
     @property
     def _gpu_diff_ptr(self) -> int:
-        """Return pycaffe's address of diff on the GPU; counts as a write there. DeviceError without a GPU."""
+        """The address of diff on the GPU, for pycaffe. Reading it counts as a write there. Raises DeviceError without a GPU."""
         return self.device_diff("update")
 
     @property
     def data_state(self) -> MemoryState:
-        """Where data's current contents are."""
+        """The place of data's current contents."""
         return self.data_memory.state
 
     @property
     def diff_state(self) -> MemoryState:
-        """Where diff's current contents are."""
+        """The place of diff's current contents."""
         return self.diff_memory.state
 
     @property
     def num(self) -> int:
-        """Axis 0 of at most 4; BlobError for more."""
+        """The length of axis 0. Raises BlobError for more than 4 axes."""
         return self._legacy(0)
 
     @property
     def channels(self) -> int:
-        """Axis 1 of at most 4."""
+        """The length of axis 1, of at most 4."""
         return self._legacy(1)
 
     @property
     def height(self) -> int:
-        """Axis 2 of at most 4."""
+        """The length of axis 2, of at most 4."""
         return self._legacy(2)
 
     @property
     def width(self) -> int:
-        """Axis 3 of at most 4."""
+        """The length of axis 3, of at most 4."""
         return self._legacy(3)
 
     def _legacy(self, axis: int) -> int:
@@ -509,7 +511,7 @@ class Blob:
         return f"Blob({' x '.join(map(str, self._shape)) or 'scalar'}, {self.dtype})"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows; by name, for the engine must not import tracing."""
+        """Return HTML for a notebook. The module is imported by name, because the engine must not import tracing."""
         return str(importlib.import_module("minicaffe.tracing.representations").blob_html(self))
 
 
@@ -517,24 +519,26 @@ _latest = object()
 
 
 def current_version() -> object:
-    """Return the same object as before, if since then no watched blob has got another shape or memory, no watched layer another
-    attribute, no layer other blobs, no watched memory was accessed to be written to, and none on the device at all; nor has
-    anybody begun to watch another. To ask each of a net's blobs and layers takes 0.1 to 0.4 ms: what layers compute has pushed
-    them out of the cache.
+    """Return an object that is replaced at each watched change: compare it with the one of an earlier call.
+
+    Changes are: another shape or memory of a watched blob, another attribute of a watched layer, other blobs of any layer, a
+    write access to watched memory, any write access on the device, and a new watcher. To ask each of a net's blobs and layers
+    takes 0.1 to 0.4 ms, because the layers' computations have pushed them out of the cache.
     """
     return _latest
 
 
 def bump_version() -> None:
-    """Say that something has changed that somebody watches, after it has."""
+    """Replace current_version's object. Call it after a watched change."""
     global _latest
     _latest = object()
 
 
 class Unchanged:
-    """A check that blobs have the data that they had when it was made: nobody held a view to write to then, and nobody has
-    asked for one since. To compare the numbers would take as long as a small layer. shaped: blobs of which only the shapes
-    count.
+    """A check that blobs still have the data that they had when it was made.
+
+    It holds if nobody had a view to write to then, and nobody has asked for one since. To compare the numbers would take as
+    long as a small layer. shaped: blobs of which only the shapes count.
     """
 
     def __init__(self, blobs: Iterable[Blob], shaped: Iterable[Blob] = ()) -> None:
@@ -551,7 +555,7 @@ class Unchanged:
 
     @classmethod
     def joined(cls, several: Sequence[Unchanged]) -> Unchanged:
-        """Return whether all of them hold."""
+        """Return one check that holds if all of these hold."""
         made = cls(())
         made._seen = [seen for one in several for seen in one._seen]
         made._known = all(one._known for one in several)
@@ -559,7 +563,7 @@ class Unchanged:
         return made
 
     def holds(self) -> bool:
-        """Return whether they surely have."""
+        """Return True if the blobs certainly have the same data."""
         if not self._known:
             return False
         for blob, memory, writes, shape in self._seen:
@@ -569,7 +573,7 @@ class Unchanged:
 
 
 class DeviceArray(Protocol):
-    """The part of a blob that a kernel's launcher needs, or of anything else that lies on the GPU."""
+    """The part of a blob, or of another array on the GPU, that a kernel's launcher needs."""
 
     @property
     def count(self) -> int:
@@ -590,7 +594,7 @@ class BlobList(list[Blob]):
         self.dtype = np.dtype(dtype)
 
     def add_blob(self, *shape: int) -> Blob:
-        """Append a blob of this shape, zeros, and return it."""
+        """Append a blob of zeros of this shape, and return it."""
         blob = Blob(shape, self.dtype)
         self.append(blob)
         return blob
@@ -617,7 +621,10 @@ for _name in "__setitem__ __delitem__ __iadd__ __imul__ append clear extend inse
 
 
 def numbers(name: str, values: ArrayLike) -> Array:
-    """Return values as an array. Raises Error, with the name of their blob, unless they are a regular array of real numbers."""
+    """Return values as an array.
+
+    Raises Error, with the name of their blob, unless they are a regular array of real numbers.
+    """
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -641,7 +648,7 @@ def put_numbers(name: str, target: Array, values: ArrayLike) -> None:
 
 
 def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
-    """Return reshape's arguments as a tuple of ints, or BlobError."""
+    """Return reshape's arguments as a tuple of ints. Raises BlobError."""
     if len(dims) == 1 and isinstance(dims[0], Iterable):
         dims = tuple(dims[0])
     shape = tuple(int(d) for d in dims)  # type: ignore[arg-type]
@@ -658,7 +665,7 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
 
 
 def too_many_axes(shape: Sequence[int]) -> str:
-    """Return what is wrong with a shape of more than MAX_AXES axes; of thousands, only the first and the last are named."""
+    """Return a message on a shape of more than MAX_AXES axes; of thousands, it names only the first and the last."""
     named = list(map(str, shape))
     if len(shape) > 2 * MAX_AXES:
         named[3:-1] = ["..."]

@@ -1,4 +1,4 @@
-"""BlobMemory: a net's inner blobs are freed once their last reader has run. Net(..., keep="outputs").
+"""BlobMemory frees a net's inner blobs once their last reader has run. Net(..., keep="outputs").
 
 Kept: the weights, the tops of layers without bottoms (inputs, data), the net's outputs, and blobs that the caller of forward
 names. Reading a freed blob raises Error.
@@ -19,9 +19,9 @@ GONE = (
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """For each node of a net: the blobs that it makes, by name, and the names of those that it is the last to read.
+    """The blobs that each node of a net makes, by name, and the names of those that it is the last to read.
 
-    Without kept blobs: those in keep, and the tops of layers without bottoms.
+    Kept blobs are left out: those in keep, and the tops of layers without bottoms.
     """
 
     made: list[dict[str, Blob]]
@@ -45,7 +45,7 @@ def lifetimes(nodes: Sequence[Node], keep: Iterable[str]) -> Lifetimes:
 
 
 class BlobMemory:
-    """Frees a net's inner blobs. keep: names of blobs that are kept."""
+    """The memory of a net's inner blobs, which it frees. keep: names of blobs that are kept."""
 
     def __init__(self, nodes: Sequence[Node], keep: Iterable[str]) -> None:
         self.nodes = nodes
@@ -61,16 +61,16 @@ class BlobMemory:
         self._others = [blob for name, blob in tops.items() if name not in self.blobs]
 
     def before(self, i: int) -> None:
-        """Layer i runs next: its tops may allocate memory again."""
+        """Let the tops of layer i, which runs next, allocate memory again."""
         for blob in self.lives.made[i].values():
             blob.take_again()
 
     def is_inner(self, name: str) -> bool:
-        """Return whether a forward frees the blob, if it is not asked for."""
+        """Return whether a forward frees the blob if the caller does not ask for it."""
         return name in self.blobs and name not in self.stay
 
     def after(self, i: int) -> None:
-        """Layer i has run."""
+        """Free the blobs that layer i, which has run, was the last to read."""
         self.free(self.lives.ends[i])
 
     def free(self, names: Sequence[str]) -> None:

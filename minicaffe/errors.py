@@ -43,12 +43,12 @@ def written_out(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    r"""written_out, also with newlines and tabs as \n and \t: for a name in a table or in a comment."""
+    r"""Return written_out's text, also with newlines and tabs as \n and \t: for a name in a table or in a comment."""
     return written_out(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def pasted(word: str, *, path: bool = False) -> str:
-    """Return a word of a command that a shell may be given: quoted, and a path that begins with a dash after ./."""
+    """Return a word of a command to paste into a shell: quoted, and ./ before a path that begins with a dash."""
     return shlex.quote(f"./{word}" if path and word.startswith("-") else word)
 
 
@@ -65,7 +65,7 @@ def _code(character: re.Match[str]) -> str:
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
-    """written_out, without the middle of each word, or of a text, that is too long."""
+    """Return written_out's text without the middle of each word, or of the text, that is too long."""
     cut = _cut_down(text, most)  # before escaping, which takes time on ten million letters; and after it, as escapes are longer
     written = written_out(cut)
     return cut if written == cut else _cut_down(written, most)
@@ -83,14 +83,14 @@ def _cut(text: str, most: int) -> str:
 
 
 class Error(Exception):
-    """Base of all of minicaffe's errors."""
+    """The base class of minicaffe's errors."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(shortened(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class NotAFileError(Error, OSError):
-    """The name of a pipe, a socket or a device, or one that no file can have."""
+    """A name of a pipe, a socket or a device, or one that no file can have."""
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
@@ -128,14 +128,14 @@ class UpgradeError(PrototxtError):
 
 
 class PrototxtWarning(UserWarning):
-    """A prototxt has an unknown field (another fork's, or misspelt), which is skipped, or one without effect in its place."""
+    """An unknown field in a prototxt (another fork's, or misspelt), which is skipped; or one without effect at its place."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(shortened(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class LimitError(Error, RuntimeError):
-    """A file declares more than minicaffe.limits allow."""
+    """A file that declares more than minicaffe.limits allow."""
 
 
 class LayerError(Error, RuntimeError):
@@ -171,19 +171,19 @@ class DataError(Error):
 
 
 class UnknownClassError(DataError):
-    """An annotation of a class that the list of classes has not."""
+    """An annotation of a class that is missing from the list of classes."""
 
 
 class ArrayError(DataError, ValueError):
-    """An array that a function of pycaffe's io does not take."""
+    """An array that a function of pycaffe's io refuses."""
 
 
 class NetSpecError(Error, AttributeError, TypeError, ValueError):
-    """A bottom that is not the Top of a layer, a field that the layer's messages lack, or a value that it does not take."""
+    """A bottom that is not the Top of a layer, an unknown field of a layer's messages, or a value that a field refuses."""
 
 
 class UnconnectedError(Error, RuntimeError):
-    """Tops that no layers with coordinates connect."""
+    """Tops that are not connected by layers with coordinates."""
 
 
 class AlignmentError(Error, AssertionError):
@@ -200,7 +200,7 @@ def os_errors_as(kind: type[Error], what: str) -> Iterator[None]:
 
 
 def out_of_memory(error: MemoryError, for_what: str = "") -> str:
-    """Return "out of memory", for what, and the error's text: NumPy says how much it wanted, Python and Pillow say nothing."""
+    """Return "out of memory", its purpose if given, and the error's text: NumPy gives the size, Python and Pillow give none."""
     return f"out of memory{f' for {for_what}' * bool(for_what)}{f': {error}' * bool(str(error))}"
 
 
@@ -219,7 +219,7 @@ _options: frozenset[str] | None = None
 
 @contextmanager
 def offering(options: Iterable[str]) -> Iterator[None]:
-    """In the block, messages name no --option but these."""
+    """In the block, let messages name no --option but these."""
     global _options
     before, _options = _options, frozenset(options)
     try:
@@ -229,17 +229,17 @@ def offering(options: Iterable[str]) -> Iterator[None]:
 
 
 def ways(*texts: str) -> str:
-    """Join the ways out that a message names with ", or ", without those by an --option that the command lacks."""
+    """Join a message's ways out with ", or ", except those by an --option that the command lacks."""
     return ", or ".join(_open(texts))
 
 
 def in_brackets(*texts: str) -> str:
-    """Return the ways out in brackets after a space, like ways; "" if none is left."""
+    """Return the ways out in brackets after a space, without those that ways omits; "" if none is left."""
     return f" ({found})" if (found := ", ".join(_open(texts))) else ""
 
 
 def _open(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the texts all of whose options the command has."""
+    """Yield the texts that name only options that the command has."""
     return (text for text in texts if _options is None or _options.issuperset(_OPTION.findall(text)))
 
 
@@ -252,7 +252,7 @@ def optional_module(name: str, advice: str) -> Any:
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra, for messages: of the clone that minicaffe runs from, wherever the shell is."""
+    """Return the command that installs an extra, for messages. It names the clone that minicaffe runs from."""
     root = Path(__file__).resolve().parents[1]
     if not (root / "setup.cfg").is_file():
         return f'pip install -e ".[{extra}]" in a clone of minicaffe'
@@ -269,7 +269,10 @@ TRIED = 8
 
 
 def nearest(name: str, known: Iterable[str], most: int = 1, least: float = 0.6) -> list[str]:
-    """Up to `most` known names with a similarity of at least `least` (1: equal), best first, as difflib.get_close_matches."""
+    """Return up to `most` known names with a similarity of at least `least` (1: equal), best first.
+
+    The similarity is that of difflib.get_close_matches.
+    """
     if not 0 < len(name) <= LONGEST:
         return []
     letters = Counter(name)

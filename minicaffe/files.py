@@ -50,12 +50,12 @@ def allow_path(path: str | os.PathLike[str]) -> None:
 
 
 def is_uri(name: str) -> bool:
-    """s3://bucket/photos, file:///data: a name with a scheme."""
+    """Return whether a name has a scheme: s3://bucket/photos, file:///data."""
     return "://" in name
 
 
 def is_remote(name: str) -> bool:
-    """Return whether a name is a URI of another machine."""
+    """Return whether a name is a URI on another machine."""
     return is_uri(name) and not name.startswith("file:///")
 
 
@@ -65,13 +65,13 @@ def local_path(name: str) -> str:
 
 
 def allowed() -> tuple[str, ...]:
-    """Everything allowed, with the working directory: for another process to allow."""
+    """Return everything allowed, including the working directory, so that another process can allow it."""
     return (os.path.realpath(os.getcwd()), *sorted(_allowed))
 
 
 @contextmanager
 def allowing(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
-    """allow_path for each, until the end of the block."""
+    """Allow each of these paths until the end of the block, as allow_path does."""
     before = set(_allowed)
     for path in paths:
         allow_path(path)
@@ -82,9 +82,7 @@ def allowing(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
 
 
 def pattern_folder(name: str) -> str | None:
-    """Return the folder that a pattern (photos/**/*.jpg) looks in, before its first wildcard; None for a name that is no
-    pattern.
-    """
+    """Return the folder before the first wildcard of a pattern such as photos/**/*.jpg; None for a name that is no pattern."""
     if is_uri(name) or not any(letter in name for letter in "*?[") or os.path.lexists(name):
         return None
     fixed = []
@@ -96,7 +94,7 @@ def pattern_folder(name: str) -> str | None:
 
 
 def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer: str = "a prototxt") -> str:
-    """path, as named by a prototxt (or another namer), if it is allowed or in a folder of beside. Raises DataError."""
+    """Return path, as named by a prototxt (or another namer), if it is allowed or in a folder of beside. Raises DataError."""
     name = os.fspath(path)
     try:
         os.stat(name)  # realpath reports neither a loop of links nor a name that is too long
@@ -120,9 +118,7 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer
 
 
 def granted_folder(path: str | os.PathLike[str], *beside: str | os.PathLike[str]) -> str:
-    """Return the path of a folder whose files are read, granted like each of its entries, which may be links. Raises
-    DataError.
-    """
+    """Return the path of a folder if it and each of its entries, which may be links, are granted. Raises DataError."""
     name = granted(path, *beside)
     if os.path.isdir(name):
         with os.scandir(name) as entries:
@@ -132,8 +128,9 @@ def granted_folder(path: str | os.PathLike[str], *beside: str | os.PathLike[str]
 
 
 def granted_uri(uri: str) -> str:
-    """Return uri of another machine, as named by a list or a table, if it is allowed; its path is quoted, so that other parsers
-    see the same host and options. Raises DataError.
+    """Return the URI of another machine, as named by a list or a table, if it is allowed. Raises DataError.
+
+    Its path is quoted, so that other parsers see the same host and options.
     """
     scheme = uri.partition("://")[0]
     if scheme not in LISTED:
@@ -152,7 +149,7 @@ def granted_uri(uri: str) -> str:
 
 
 def _host(uri: str) -> str:
-    """s3://bucket?region=x for s3://bucket/photos/a.jpg?region=x."""
+    """Return s3://bucket?region=x for s3://bucket/photos/a.jpg?region=x."""
     place, _, options = uri.partition("?")
     scheme, _, rest = place.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}?{options}"
@@ -192,10 +189,10 @@ def opened(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
 
 
 class KeptOpen:
-    """`with KeptOpen(file) as file:` in a generator, which may be dropped in the middle of the block.
+    """A file for `with KeptOpen(file) as file:` in a generator, which may be dropped in the middle of the block.
 
-    The generator then closes the file, unless the garbage collector found both in one cycle: that finalises a cycle's objects
-    in any order, and a file whose turn comes first warns that nobody closed it. Weak references are told before that.
+    The generator then closes the file, unless the garbage collector found both in one cycle. It finalises a cycle's objects in
+    any order, and a file that comes first warns that it was not closed. Callbacks of weak references run before that.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -236,7 +233,7 @@ def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
 
 
 def utf8(data: bytes, path: str | os.PathLike[str], kind: type[Error]) -> str:
-    """Return the text of a file's bytes, as read_text does. Raises an error of this kind with the file and the line."""
+    """Return the text of a file's bytes, like read_text. Raises an error of this kind with the file and the line."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -260,7 +257,9 @@ def _plain(text: str) -> str:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path beside path (same suffix) to write to; renamed to path at the end, removed when the block fails.
+    """Yield a temporary path next to path, with the same suffix, to write to.
+
+    It is renamed to path at the end, or removed when the block fails.
 
     A reader of path sees the old file or the whole new one. The new file gets the old one's permissions and, if the system
     allows it, owner and group; until then only its owner can read it. A link's target is replaced, not the link; a device
@@ -298,7 +297,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def unlinked(path: str | os.PathLike[str], kind: type[Error] = Error) -> Path:
-    """Return path, an output whose name the program or a file chose.
+    """Return path, the name of an output that the program or a file chose.
 
     Raises an error of this kind for a link, which could lead to any file.
     """
@@ -328,7 +327,7 @@ def in_place(path: str | os.PathLike[str], flags: int) -> int:
 
 @contextmanager
 def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a path in a new folder beside path (same name) to write to, with companion files beside it.
+    """Yield a path with the same name in a new folder next to path, to write to, with companion files next to it.
 
     At the end all are moved to path's folder, path last; when the block fails all are removed, and the old files stay. Raises
     replacing's errors.
@@ -351,7 +350,7 @@ def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def _named(draft: str, target: str) -> Iterator[None]:
-    """Make an Error of a writer in the block, which was given a draft, name what it is the draft of."""
+    """Let an Error of a writer in the block name the target in place of its draft."""
     try:
         yield
     except Error as error:
@@ -360,7 +359,7 @@ def _named(draft: str, target: str) -> Iterator[None]:
 
 
 def _take_permissions(file: Path, old: os.stat_result) -> None:
-    """Give file another's permissions and, if allowed, owner and group.
+    """Give file another file's permissions and, if allowed, its owner and group.
 
     If the group cannot be set, the file's group gets the permissions of others.
     """
@@ -380,7 +379,7 @@ def _is_device(path: Path) -> bool:
 
 @contextmanager
 def _copied_to(target: Path) -> Iterator[Path]:
-    """Give a path in a temporary folder, copied to target at the end."""
+    """Yield a path in a temporary folder, which is copied to target at the end."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder) / target.name
         try:
@@ -393,13 +392,13 @@ def _copied_to(target: Path) -> Iterator[Path]:
 
 
 def plain(error: OSError) -> str:
-    """`file: No such file or directory`, without Python's [Errno 2]."""
+    """Return `file: No such file or directory`, without Python's [Errno 2]."""
     name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
     return f"{name}{error.strerror}" if error.strerror else str(error)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Write the new name to the disk, so that after a crash files exist in the order in which they were written."""
+    """Write a folder's new names to the disk, so that after a crash files exist in the order in which they were written."""
     with suppress(OSError):  # Windows opens no folders
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -39,7 +39,7 @@ def fill(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def leaves_zeros(param: caffe_pb2.FillerParameter) -> bool:
-    """Return whether fill writes only zeros, as the default filler does: a new blob has them already."""
+    """Return whether fill writes only zeros, as the default filler does. A new blob has them already."""
     return param.type == "constant" and not param.value and param.sparse == -1
 
 
@@ -69,7 +69,7 @@ def _gaussian(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def _positive_unitball(array: Array, param: caffe_pb2.FillerParameter) -> None:
-    """Uniform in [0, 1), then each array[i] divided by its sum."""
+    """Fill with uniform values in [0, 1), then divide each array[i] by its sum."""
     if array.ndim == 0:
         raise FillerError("the positive_unitball filler needs at least one axis, got a scalar")
     _draw_uniform(array, 0.0, 1.0)
@@ -79,7 +79,7 @@ def _positive_unitball(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def _gaussian_unitball(array: Array, param: caffe_pb2.FillerParameter) -> None:
-    """Fill with normal values (happynear's), then each array[i] divided by its Euclidean length."""
+    """Fill with normal values (happynear's), then divide each array[i] by its Euclidean length."""
     if array.ndim == 0:
         raise FillerError("the gaussian_unitball filler needs at least one axis, got a scalar")
     _gaussian(array, param)
@@ -107,7 +107,7 @@ def _bilinear(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def _diagonal(array: Array, param: caffe_pb2.FillerParameter) -> None:
-    """Zeros, but output n's kernel on input n: diag_val[n] (1 where it is not given) divided by the kernel's size."""
+    """Fill with zeros, except output n's kernel on input n: diag_val[n] (default 1) divided by the kernel's size."""
     if array.ndim == 0:
         raise FillerError("the diagonal filler needs at least one axis, got a scalar")
     outputs, inputs, size = array.shape[0], math.prod(array.shape[1:2]), math.prod(array.shape[2:])
@@ -118,7 +118,7 @@ def _diagonal(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def _file(array: Array, param: caffe_pb2.FillerParameter) -> None:
-    """Fill with the numbers in a text file, separated by white space, in the order of the array."""
+    """Fill with the numbers in a text file, separated by white space, in the array's order."""
     if not param.file:
         raise FillerError("the file filler needs file, the name of a text file with the numbers")
     try:
@@ -156,9 +156,7 @@ FILLERS: dict[str, Callable[[Array, caffe_pb2.FillerParameter], None]] = {
 
 
 def fan(shape: tuple[int, ...], variance_norm: int) -> float:
-    """Return the number of inputs of an output (FAN_IN), of outputs of an input (FAN_OUT), or the mean of both (AVERAGE), for a
-    weight of this shape.
-    """
+    """Return the number of inputs of an output (FAN_IN), of outputs of an input (FAN_OUT), or the mean of both (AVERAGE)."""
     count = math.prod(shape)
     fan_in = count / shape[0] if shape else 1.0
     fan_out = count / shape[1] if len(shape) > 1 else float(count)  # an absent legacy axis has length 1
@@ -168,7 +166,7 @@ def fan(shape: tuple[int, ...], variance_norm: int) -> float:
 
 
 def bilinear_kernel(size: int) -> NDArray[np.float64]:
-    """(size, size): the outer product of a tent with itself, peak near the middle."""
+    """Return a kernel (size, size): the outer product of a tent with itself, its peak near the middle."""
     factor = math.ceil(size / 2)
     centre = (size - 1) / (2 * factor) if size else 0.0
     tent: NDArray[np.float64] = 1 - np.abs(np.arange(size) / max(factor, 1) - centre)

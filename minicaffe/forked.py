@@ -15,7 +15,7 @@ class LayoutFromWeights(Layer):
     """A layer whose learnable blobs follow the stored ones. List it before other bases."""
 
     def adopt_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
-        """Change the blobs to the layout of stored ones of these shapes; returns whether they changed.
+        """Change the blobs to the layout of stored ones of these shapes; return whether they changed.
 
         The net calls it before it copies stored blobs. Raises WeightsError for the blobs of another kind.
         """
@@ -39,27 +39,27 @@ class Forked(LayoutFromWeights):
     choice: Choice | None = None
 
     def choose(self, whose: str, why: str, *, by_fork: bool = False) -> str:
-        """Select one of the kinds, for this reason; returns whose it is."""
+        """Select one of the kinds, for this reason; return `whose`."""
         self.choice = Choice(self.type, whose, why, by_fork)
         return whose
 
     def choose_by_fork(self) -> str:
-        """Select the kind of the net's fork; returns whose it is, "" if none of the kinds is of that fork."""
+        """Select the kind of the net's fork; return its `whose`, or "" if none of the kinds is of that fork."""
         whose = next((kind.whose for kind in self.kinds if self.fork.name in kind.forks), "")
         return whose and self.choose(whose, self.fork.why, by_fork=True)
 
     @classmethod
     def kind_from_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
-        """Return whose kind has stored blobs of these shapes, if the kinds differ in them; "" if the shapes tell nothing."""
+        """Return `whose` of the kind that has stored blobs of these shapes; "" if the shapes do not decide."""
         return ""
 
     def ambiguous_kind_error(self, instead: str = "") -> LayerError:
-        """Return the error of a layer whose kind nothing tells, with the candidates. instead: what else tells."""
+        """Return the error for a layer whose kind is ambiguous, with the candidates. instead: another way to decide."""
         way = ways("--fork NAME", "Net's fork=")
         text = f"it may be {candidates(self.kinds)}, and nothing tells which: {instead}give {way}"
         return self.error(text, "type")
 
 
 def choice_of(layer: Layer) -> Choice | None:
-    """Return the kind of a layer of a forked type; None for other types, and where the weights will tell."""
+    """Return the kind of a layer of a forked type; None for other types, and until the weights decide."""
     return layer.choice if isinstance(layer, Forked) else None

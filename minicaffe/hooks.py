@@ -82,7 +82,7 @@ logger = logging.getLogger("minicaffe.solver")
 
 @contextmanager
 def debug_info(net: Net, wanted: bool = True, *, whole: bool = True) -> Iterator[None]:
-    """In the block, each layer's forward and backward logs its lines; not with wanted False.
+    """In the block, log each layer's forward and backward; with wanted False, nothing.
 
     whole: a backward that reaches the first layer ends with a line on all parameters.
     """

@@ -20,6 +20,7 @@ To load Numba and compiled loops takes as long as they save in a few hundred sma
 from __future__ import annotations
 
 import importlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Maker = TypeVar("Maker", bound=Callable[..., Any])
+
+logger = logging.getLogger("minicaffe.kernels")
 
 LAYERS, COMPILED = "minicaffe.layers.", "minicaffe.compiled."
 
@@ -130,7 +133,7 @@ def compiled() -> bool:
 
 
 def description() -> str:
-    """Say which way kernels with compiled loops are computed, and what would make it another."""
+    """Return a sentence on how kernels with compiled loops are computed, and what would change it."""
     if _work.is_small and find_spec("numba"):
         return "computed by NumPy in a few passes; in more of them compiled by Numba, which takes a second to load"
     text: str = _jit().description()
@@ -139,7 +142,7 @@ def description() -> str:
 
 @contextmanager
 def using(way: str) -> Iterator[None]:
-    """In the block, in all threads: kernels computed as with MINICAFFE_LOOPS=way."""
+    """In the block, compute kernels in all threads as with MINICAFFE_LOOPS=way."""
     with expecting(None), _jit().using(way):
         yield
 
@@ -173,7 +176,7 @@ class Kernel(Generic[P, R]):
         return self.by_numpy(*args, **kwargs)
 
     def loops(self, backward: bool = False) -> list[Loop[Any]]:
-        """Return the compiled loops that its provider runs, in a forward or in a backward."""
+        """Return the compiled loops that its provider runs in a forward, or with backward in both passes."""
         provider = self._loaded()
         return [*provider.loops, *(provider.backward if backward else ())] if provider else []
 
@@ -183,14 +186,14 @@ class Kernel(Generic[P, R]):
 
 
 def kernel(by_numpy: Callable[P, R]) -> Kernel[P, R]:
-    """Make a function of NumPy a Kernel."""
+    """Make a NumPy function a Kernel."""
     return Kernel(by_numpy)
 
 
 def provides(
     of: Kernel[P, R], *, loops: Sequence[Loop[Any]] = (), backward: Sequence[Loop[Any]] = ()
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Register the provider of a kernel. What it does not take it leaves to the kernel's `by_numpy`.
+    """Register the provider of a kernel. It leaves unsupported arguments to the kernel's `by_numpy`.
 
     Parameters
     ----------
@@ -199,7 +202,7 @@ def provides(
     loops : sequence of Loop
         The compiled loops that it runs, to compile them before the first forward needs them.
     backward : sequence of Loop
-        Those that what it returns runs in a backward alone.
+        Those that run in a backward alone.
     """
 
     def register(run: Callable[P, R]) -> Callable[P, R]:
@@ -220,7 +223,7 @@ class KeptStep:
     """The work of a layer's forward, valid while shapes, weights and settings stay the same. A program can run several."""
 
     def __call__(self) -> None:
-        """Do it."""
+        """Do the work."""
         raise NotImplementedError
 
 
@@ -237,15 +240,15 @@ _makers: dict[object, _Maker] = {}
 
 
 def step_of_layer(kind: type[Layer], loops: Callable[[Any], Loops] = lambda layer: ((), ())) -> Callable[[Maker], Maker]:
-    """Register what makes the step that does the work of forward_cpu, for a class and those that inherit it.
+    """Register a factory of steps that do the work of forward_cpu, for a class and those that inherit it.
 
     Parameters
     ----------
     kind : type[Layer]
-        The decorated function takes a layer of this class that has its shapes, its bottoms and tops, and of a class that fuses
-        the layers behind it their Epilogue. It returns None where NumPy computes.
+        The decorated function takes a layer of this class that has its shapes, its bottoms and tops, and for a class that fuses
+        the layers after it also their Epilogue. It returns None where NumPy computes.
     loops : callable, optional
-        Return the compiled loops that the layer's passes run, to compile them before the first forward needs them.
+        Gives the compiled loops that a layer's passes run, to compile them before the first forward needs them.
     """
 
     def register(step: Maker) -> Maker:
@@ -283,7 +286,7 @@ def _computes_as(layer: Layer, kind: type[Layer]) -> bool:
 
 
 def sharing_step(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
-    """Return the step of a layer that `only_shares`, among those of other layers."""
+    """Return the step of a layer that `only_shares`, for a list of other layers' steps."""
     with _importing:
         jobs = importlib.import_module(JOBS)
     step: KeptStep = jobs.sharing_step(layer, bottom, top)
@@ -291,7 +294,10 @@ def sharing_step(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> K
 
 
 def program_of(plan: ExecutionPlan) -> Program | None:
-    """Return what runs several layers of the plan at once: CUDA graphs in GPU mode, else lists of compiled jobs, if any."""
+    """Return the program that runs several layers of the plan at once, if there is one.
+
+    In GPU mode it replays CUDA graphs, else it runs lists of compiled jobs.
+    """
     if not gpu_mode() and not compiled():
         return None
     module, name = GRAPHS if gpu_mode() else JOB_LISTS
@@ -311,7 +317,7 @@ def has_steps(layer: Layer) -> bool:
 
 
 def loops_of(layer: Layer) -> Loops:
-    """Return the compiled loops that the layer's passes run, if loops are compiled."""
+    """Return the compiled loops of the layer's forward, and those of its backward."""
     maker = _maker_of(layer)
     steps: Loops = ((), ()) if maker is None else maker.loops(layer)
     forward, backward = ([*steps[i], *(one for each in layer.uses_kernels[i] for one in each.loops(bool(i)))] for i in (0, 1))
@@ -347,7 +353,12 @@ def count_work(nodes: Sequence[Node], backward: bool) -> None:
     """Count the work of a net, whose blobs have their shapes: once it is enough, compiled loops are used."""
     if _work.passes is not None:
         elements = sum(blob.count for node in nodes for blob in node.tops)
-        _work.saved += _work.passes * (3 if backward else 1) * (PER_PASS + PER_ELEMENT * elements)
+        saved = _work.passes * (3 if backward else 1) * (PER_PASS + PER_ELEMENT * elements)
+        _work.saved += saved
+        way = "NumPy computes" if _work.is_small else "they are loaded"
+        logger.debug(
+            "compiled loops would save %.0f ms in %d passes, and take %.0f to load: %s", saved, _work.passes, LOADING, way
+        )
 
 
 def _maker_of(layer: Layer) -> _Maker | None:

@@ -44,7 +44,7 @@ Count = int | tuple[int, int | None]
 
 
 class AsManyAsBottoms(NamedTuple):
-    """num_top of a type that has as many tops as bottoms, one or more."""
+    """The value of num_top for a type that has as many tops as bottoms, one or more."""
 
     least: int = 1
     most: int | None = None
@@ -172,7 +172,7 @@ class Layer:
 
     @classmethod
     def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
-        """Return the class that computes param in a net of that fork: of a type with several classes, a subclass."""
+        """Return the class that computes param in a net of that fork. A type with several classes returns a subclass."""
         return cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -186,7 +186,7 @@ class Layer:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """forward_cpu on the GPU; by default that on the CPU."""
+        """Compute forward_cpu's result on the GPU. By default forward_cpu runs."""
         # forward_cpu takes bottom.data, which counts as a write.
         with only_read(blob.data_memory for blob in bottom if blob not in top):
             self.forward_on_host(bottom, top)
@@ -201,7 +201,7 @@ class Layer:
             )
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """backward_cpu on the GPU; by default that on the CPU."""
+        """Compute backward_cpu's result on the GPU. By default backward_cpu runs."""
         # Of these only the bottoms' diffs are written, which in place are the tops' too.
         data = [blob.data_memory for blob in [*bottom, *top]]
         with only_read(data + [blob.diff_memory for blob in top if blob not in bottom]):
@@ -217,12 +217,12 @@ class Layer:
     # Facts for the blobs' current shapes; nothing is computed.
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
-        """Return the costs of a forward, or with propagate_down of a forward and a backward."""
+        """Return the costs of a forward, or if propagate_down is given, of a forward and a backward."""
         copies = self.copies[0] if propagate_down is None else max(self.copies)
         return Costs(0 if self.weight_names == () else None, 0, 0, int(data_bytes(bottom[:1]) * copies))
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
-        """Return the places of bottom b that a place of top t reads, for each axis after the channels; None for any."""
+        """Return the places of bottom b that a place of top t reads, for each axis after the channels; None for any place."""
         return same_places(bottom[b].shape, top[t].shape) if self.elementwise or self.same_positions else None
 
     # The switch between CPU and GPU. A user's Python layer overrides these two.
@@ -238,7 +238,7 @@ class Layer:
                 Layer.forward_gpu(self, bottom, top)  # the base's, which runs the overridden forward_cpu
 
     def forward_on_host(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run forward_cpu, or what provides it by compiled loops."""
+        """Run forward_cpu, or the step of compiled loops that provides it."""
         (step_of(self, bottom, top) or partial(self.forward_cpu, bottom, top))()
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -267,18 +267,18 @@ class Layer:
             self.param_propagate_down = [True] * len(self.blobs)
 
     def reshape_pass(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Reshape. Raises LayerError, also for shapes that no blob can have."""
+        """Run reshape. Raises LayerError, also for shapes that no blob can have."""
         self.guard(lambda: self.reshape(bottom, top))
 
     def forward_pass(self, bottom: Sequence[Blob], top: Sequence[Blob], reshaped: Callable[[], None] | None = None) -> float:
-        """Reshape, then forward; returns the tops' weighted part of the loss. reshaped: called between the two."""
+        """Reshape, then forward; return the tops' weighted part of the loss. reshaped: called between the two."""
         self.reshape_and_forward(bottom, top, reshaped)
         return _loss(self.loss_weights, [blob.read_data for blob in top]) if any(self.loss_weights) else 0.0
 
     def reshape_and_forward(
         self, bottom: Sequence[Blob], top: Sequence[Blob], reshaped: Callable[[], None] | None = None
     ) -> None:
-        """forward_pass without the loss."""
+        """Reshape, then forward, without the loss. reshaped: called between the two."""
         self.reshape_pass(bottom, top)
         if reshaped:
             reshaped()
@@ -287,21 +287,22 @@ class Layer:
         self.guard(lambda: self.forward(bottom, top))
 
     def loss_later(self, top: Sequence[Blob]) -> Callable[[], float]:
-        """Return what gives forward_pass's result for the tops' current values; on the GPU only after the next wait for the
-        stream, so that a net waits once for all its losses.
+        """Return a function that gives forward_pass's result for the tops' current values.
+
+        On the GPU, call it after the next wait for the stream, so that a net waits once for all its losses.
         """
         reads = [blob.read_later() if weight else blob.read_data for blob, weight in zip(top, self.loss_weights, strict=True)]
         return partial(_loss, self.loss_weights, reads)
 
     def backward_pass(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Backward, after index bottoms' diffs are zeroed."""
+        """Zero the diffs of index bottoms, then run backward."""
         for i in self.index_bottoms:
             if i < len(bottom) and propagate_down[i]:
                 bottom[i].zero_diff()
         self.guard(lambda: self.backward(top, propagate_down, bottom))
 
     def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:
-        """Add learnable blobs of these shapes, filled; blobs that the layer already has must have these shapes."""
+        """Add learnable blobs of these shapes, filled. Raises LayerError if the layer already has blobs of other shapes."""
         if self.blobs:
             have = [blob.shape for blob in self.blobs]
             if have != list(shapes):
@@ -316,8 +317,10 @@ class Layer:
                 fill(blob.data, filler)
 
     def error(self, message: str, field: str = "") -> LayerError:
-        """Return a LayerError with the layer's name and, if known, the prototxt's file and line of field (a path such as
-        "roi_pooling_param.pooled_h" or "bottom[1]"). Use: `raise self.error("pooled_h must be > 0, got 0", "...")`.
+        """Return a LayerError with the layer's name and, if known, the prototxt's file and line of field.
+
+        field: a path such as "roi_pooling_param.pooled_h" or "bottom[1]". Use: `raise self.error("pooled_h must be > 0, got 0",
+        "...")`.
         """
         place = f" ({self.source.at(field)})" if self.source else ""
         kind = self.type or type(self).__name__
@@ -349,7 +352,7 @@ class Layer:
     # Internal.
 
     def guard(self, run: Callable[[], Done]) -> Done:
-        """Run a step; impossible shapes, misused fillers and a lack of memory become errors of this layer."""
+        """Run a step. Impossible shapes, misused fillers and a lack of memory become errors of this layer."""
         try:
             return run()
         except (BlobError, FillerError, LimitError) as error:
@@ -392,7 +395,7 @@ def check_finite_fields(layer: Layer, block: str) -> None:
 
 
 def data_bytes(blobs: Iterable[Blob]) -> int:
-    """Bytes of these blobs' data."""
+    """Return the number of bytes of these blobs' data."""
     return sum(blob.count * blob.dtype.itemsize for blob in blobs)
 
 
@@ -402,13 +405,13 @@ def attributes(layer: Layer) -> dict[str, object]:
 
 
 def are_attributes(layer: Layer, before: Mapping[str, object]) -> bool:
-    """Return whether a layer's attributes surely are as they were before."""
+    """Return True if a layer's attributes certainly have the values that they had before."""
     now = attributes(layer)
     return now.keys() == before.keys() and all(_are_same(value, now[name]) for name, value in before.items())
 
 
 def _are_same(one: object, other: object) -> bool:
-    """Return whether two values of an attribute surely are equal."""
+    """Return True if two values of an attribute are certainly equal."""
     if one is other:
         return True
     try:
@@ -451,7 +454,7 @@ def _loss_weights(layer: Layer, tops: int) -> list[float]:
 
 
 def _put_loss_weights(layer: Layer, top: Sequence[Blob]) -> None:
-    """Fill the diffs of loss tops, once per shape: what a caller writes there later stays."""
+    """Fill the diffs of loss tops, once per shape, so that values that a caller writes there later stay."""
     for i, (weight, blob) in enumerate(zip(layer.loss_weights, top, strict=True)):
         if weight and layer._weighted.get(i) != blob.shape:
             blob.diff[...] = weight
@@ -459,6 +462,6 @@ def _put_loss_weights(layer: Layer, top: Sequence[Blob]) -> None:
 
 
 def _loss(weights: Sequence[float], reads: Sequence[Callable[[], Array]]) -> float:
-    """Return the weighted sum of all values; reads: for each top, what gives its values, called where they count."""
+    """Return the weighted sum of all values. reads: for each top a function that gives them, called if its weight is not 0."""
     weighted = zip(weights, reads, strict=True)
     return sum(weight * float(read().sum(dtype=np.float64)) for weight, read in weighted if weight)

@@ -84,7 +84,7 @@ def filter_layers(layers: LayerList, state: caffe_pb2.NetState) -> LayerList:
 
 
 class Rules:
-    """A net's state, to be matched with rules."""
+    """A net's state, which rules are matched with."""
 
     def __init__(self, state: caffe_pb2.NetState) -> None:
         self.phase, self.level, self.stages = state.phase, state.level, frozenset(state.stage)
@@ -101,8 +101,9 @@ class Rules:
 
 
 def left_out(layers: LayerList, state: caffe_pb2.NetState, blob: str) -> str:
-    """Return the layer that its rules leave out and that would make the blob, `layer "data" makes it, ` and where; "" without
-    one.
+    """Return text on a layer that its rules leave out and that would make the blob: `layer "data" makes it, ` and where.
+
+    Return "" without such a layer.
     """
     phase = Phase.TEST if state.phase == caffe_pb2.TRAIN else Phase.TRAIN
     other = caffe_pb2.NetState()
@@ -145,7 +146,7 @@ def insert_splits(layers: LayerList, elsewhere: Callable[[str], str] = lambda bl
 
 
 def _trace(layers: LayerList, elsewhere: Callable[[str], str]) -> tuple[dict[Top, Top], Counter[Top], dict[Top, float]]:
-    """Return the producing top of each (layer, bottom); the number of readers and the explicit loss weight of each top."""
+    """Return the producing top of each (layer, bottom), the number of readers of each top, and its explicit loss weight."""
     last: dict[str, Top] = {}
     source_of: dict[Top, Top] = {}
     readers: Counter[Top] = Counter()
@@ -180,5 +181,5 @@ def _split(layer: str, blob: str, top: int, count: int, loss_weight: float) -> c
 
 
 def split_blob_name(layer: str, blob: str, top: int, k: int) -> str:
-    """Caffe's name of a split's k-th top."""
+    """Return Caffe's name of a Split's k-th top."""
     return f"{blob}_{layer}_{top}_split_{k}"

@@ -38,12 +38,12 @@ NAMES = ("blob_elements", "layers", "bytes", "pixels", "text", "lists")
 
 
 def raising(name: str) -> str:
-    """Return how to raise a limit, for error messages."""
+    """Return advice on how to raise a limit, for error messages."""
     return f"minicaffe.limits.{name} = N, or --limit {name}=N, allows more"
 
 
 def refusing(name: str) -> str:
-    """Return how to lower a limit, for what takes more memory than there is."""
+    """Return advice on how to lower a limit, for a file that takes more memory than there is."""
     return f"minicaffe.limits.{name} = N, or --limit {name}=N, refuses larger ones at once"
 
 
@@ -57,7 +57,7 @@ def check(what: str, amount: int, name: str) -> None:
 
 @contextmanager
 def raised(given: Mapping[str, float]) -> Iterator[None]:
-    """Other limits in the block. Raises Error for an unknown name, and for a value that is no whole number of at least 1."""
+    """Set other limits in the block. Raises Error for an unknown name, and for a value that is not a whole number >= 1."""
     before = {name: globals()[name] for name in NAMES}
     checked = {name: _whole(name, most) for name, most in given.items()}
     globals().update(checked)
@@ -68,7 +68,7 @@ def raised(given: Mapping[str, float]) -> Iterator[None]:
 
 
 def _whole(name: str, most: Any) -> int:
-    """Return the limit of this name as an int. Raises Error."""
+    """Return the value of a limit as an int. Raises Error."""
     if name not in NAMES:
         near = nearest(name.lower(), NAMES)
         meant = f'; did you mean "{near[0]}"?' if near else ""
@@ -80,7 +80,7 @@ def _whole(name: str, most: Any) -> int:
 
 
 class _Limits(ModuleType):
-    """This module: assignments to it are checked."""
+    """The type of this module, which checks assignments to it."""
 
     def __setattr__(self, name: str, value: object) -> None:
         inner = name.startswith("__")  # Python sets these when it reloads the module

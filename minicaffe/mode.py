@@ -6,7 +6,7 @@ import enum
 
 
 class Phase(enum.IntEnum):
-    """TRAIN or TEST: an int, as pycaffe's scripts expect; str() is its name, as those of caffe-fast-rcnn expect."""
+    """TRAIN or TEST: an int, as pycaffe's scripts expect. str() gives its name, as scripts of caffe-fast-rcnn expect."""
 
     TRAIN = 0
     TEST = 1
@@ -33,7 +33,7 @@ def set_mode_cpu() -> None:
 
 
 def set_mode_gpu() -> None:
-    """Run layers on the GPU: 0, or the one from set_device. Raises DeviceError, without changing the mode, if there is none."""
+    """Run layers on the GPU: 0, or the one from set_device. Raises DeviceError if there is none; the mode is then unchanged."""
     from .cuda.device import current
 
     global _gpu
@@ -42,7 +42,7 @@ def set_mode_gpu() -> None:
 
 
 def set_device(device: int) -> None:
-    """Choose the GPU that set_mode_gpu uses. Raises DeviceError if there is no GPU of this number."""
+    """Choose the GPU for set_mode_gpu. Raises DeviceError if there is no GPU with this number."""
     from .cuda.device import choose
 
     choose(device)

@@ -1,4 +1,4 @@
-"""Net: layers connected by blobs, forward and backward. Source: Caffe's net.cpp, and pycaffe's pycaffe.py for the surface.
+"""Net: layers connected by blobs, forward and backward. Source: Caffe's net.cpp, and pycaffe's pycaffe.py for the interface.
 
 prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> layers connected in order
          -> shared weights joined -> which layers and bottoms need a gradient decided
@@ -7,6 +7,7 @@ prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> lay
 from __future__ import annotations
 
 import importlib
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -55,6 +56,8 @@ from .proto import caffe_pb2
 from .pycaffe_net import PycaffeNet, forward_all
 from .threads import computing
 
+logger = logging.getLogger("minicaffe.net")
+
 if TYPE_CHECKING:
     from .data.settings import DetectionSettings
 
@@ -72,8 +75,9 @@ RUN_FORWARD = "its backward needs what its forward keeps: run forward first"
 
 @dataclass
 class LoadReport:
-    """The result of copy_from: layers that got weights, layers with learnable blobs that got none, and the file's unused
-    layers.
+    """The result of copy_from.
+
+    loaded: layers that got weights. missing: layers with learnable blobs that got none. unused: the file's other layers.
     """
 
     file: str
@@ -93,8 +97,8 @@ class Net(PycaffeNet, Hooked):
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
     strict: by default the net is refused if one of its layers has a field that minicaffe lacks and that may change the numbers;
     with False it is computed without, with a PrototxtWarning for each, and `skipped` has them (formats/source.SkippedField).
-    fork: whose layers those are that forks disagree on, where neither fields nor weights tell ("pspnet", "hszhao/PSPNet");
-    without it, layers that only one family of forks has may tell.
+    fork: the fork for layers that differ between forks, if neither fields nor weights decide ("pspnet", "hszhao/PSPNet");
+    without it, layers that only one family of forks has may decide.
     lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     nodes: each layer with its blobs, in order. weights_files: the files that its weights were loaded from, in order.
@@ -165,13 +169,16 @@ class Net(PycaffeNet, Hooked):
         self._list_layers()
         self._unrun = set(range(len(self.layers)))
         skip(self.skipped)
+        logger.debug("%s: %d layers set up for %s", self.file, len(self.layers), self.phase)
+        for name, choice in self.forks.items():
+            logger.debug('layer "%s": %s', name, choice)
         if weights is not None:
             self.copy_from(weights)
 
     # Construction.
 
     def _list_layers(self) -> None:
-        """Put the layers, as they now are, into params and param."""
+        """Put the layers in their present state into params and param."""
         self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         del self.param.layer[:]  # as in Caffe, what was built: filtered, with splits; save() writes it
         self.param.layer.extend(layer.param for layer in self.layers)
@@ -223,7 +230,7 @@ class Net(PycaffeNet, Hooked):
             self.force_backward()
 
     def take_layouts(self, stored: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> None:
-        """Let layers take the layout of stored blobs of these shapes, by layer name; then decide anew what learns."""
+        """Let layers take the layout of stored blobs of these shapes, by layer name; then decide again what learns."""
         named = self._layers_loaded(last=False)
         found = [(named[name], shapes) for name, shapes in stored if name in named]
         changed = [layer for layer, shapes in found if isinstance(layer, LayoutFromWeights) and layer.adopt_layout(shapes)]
@@ -302,7 +309,7 @@ class Net(PycaffeNet, Hooked):
             )
 
     def _memory(self, keep: Keep) -> BlobMemory | None:
-        """With keep="outputs", what frees the inner blobs; layers then keep nothing for backward."""
+        """Return the memory that frees the inner blobs with keep="outputs". Layers then keep nothing for backward."""
         if keep == "all":
             return None
         for layer in self.layers:
@@ -364,7 +371,7 @@ class Net(PycaffeNet, Hooked):
         return forward_all(self, blobs, inputs)
 
     def forward_backward(self) -> float:
-        """One forward and one backward pass over all layers; the loss."""
+        """Run forward and backward once over all layers; return the loss."""
         loss = self.forward_from_to(0, len(self.layers) - 1)
         self.backward_from_to(len(self.layers) - 1, 0)
         return loss
@@ -430,7 +437,7 @@ class Net(PycaffeNet, Hooked):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Around each pass.
+        """Hold the net during a pass.
 
         Raises Error if another thread runs the net. In GPU mode kernels run on the net's own stream, and the end waits for it.
         """
@@ -454,7 +461,7 @@ class Net(PycaffeNet, Hooked):
         return gpu.running(self._stream)
 
     def reshape(self) -> None:
-        """Propagate the input blobs' shapes through all layers (forward does so, too)."""
+        """Propagate the input blobs' shapes through all layers. forward does so, too."""
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
 
@@ -462,17 +469,17 @@ class Net(PycaffeNet, Hooked):
 
     @property
     def learnable_params(self) -> list[Blob]:
-        """Every learnable blob once: a shared one with its owner."""
+        """Every learnable blob once, a shared one with its owner."""
         return self._learnable.blobs
 
     @property
     def params_lr(self) -> list[float]:
-        """lr_mult of each of learnable_params."""
+        """The lr_mult of each of learnable_params."""
         return self._learnable.lr_mult
 
     @property
     def params_weight_decay(self) -> list[float]:
-        """decay_mult of each of learnable_params."""
+        """The decay_mult of each of learnable_params."""
         return self._learnable.decay_mult
 
     def clear_param_diffs(self) -> None:
@@ -503,11 +510,14 @@ class Net(PycaffeNet, Hooked):
             shared = all(self._learnable.is_shared(layer, i) for i in range(len(layer.blobs)))
             if id(layer) not in loaded and not shared:
                 report.missing.append(layer.name)
+        logger.debug("%s: the weights of %d layers, and of %d others", report.file, len(report.loaded), len(report.unused))
         return report
 
     def _layers_loaded(self, *, last: bool) -> dict[str, Layer]:
-        """By name, the layer that takes stored weights: the first of the name, in Caffe's reader of HDF5 the last; one that has
-        blobs goes before others.
+        """Return the layer that takes stored weights, by name.
+
+        It is the first of the name, or with `last`, as in Caffe's reader of HDF5, the last. A layer with blobs goes before one
+        without.
         """
         named: dict[str, Layer] = {}
         for layer in reversed(self.layers) if last else self.layers:
@@ -548,8 +558,9 @@ class Net(PycaffeNet, Hooked):
                     blob.share_data(source)  # not the diff: each net computes its own gradients
 
     def save(self, path: str | PathLike[str], *, diffs: bool = False) -> None:
-        """Write the net with its weights, and with diffs their diffs, as a .caffemodel; the weights alone if path ends in .h5,
-        .safetensors or .npz (without diffs).
+        """Write the net with its weights as a .caffemodel, and with diffs their diffs.
+
+        If path ends in .h5, .safetensors or .npz, only the weights are written; the last two take no diffs.
         """
         each = [layer.blobs for layer in self.layers] if self._has_namesakes else ()
         write_weights(path, self.param, self.params, diffs=diffs, each=each)
@@ -558,9 +569,9 @@ class Net(PycaffeNet, Hooked):
 
     @property
     def forks(self) -> dict[str, Choice]:
-        """By layer name: whose layer it is, where forks have several of its type, and what told it.
+        """By layer name: the fork's kind of a layer whose type differs between forks, and what decided it.
 
-        A layer that is left out is of a type that they agree on, or will be told by its weights.
+        Layers of other types are missing, and so are those that the weights will decide.
         """
         return {layer.name: choice for layer in self.layers if (choice := choice_of(layer))}
 
@@ -572,7 +583,7 @@ class Net(PycaffeNet, Hooked):
         raise Error(f'the net has no layer "{layer}"{names_near(layer, self.layer_dict)}')
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """For pickle and copy. Raises Error."""
+        """Raise Error for pickle and copy."""
         raise Error("a net cannot be pickled or copied: make another of net.param, and share_with or save gives it the weights")
 
     def __repr__(self) -> str:
@@ -580,7 +591,7 @@ class Net(PycaffeNet, Hooked):
         return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers{ends}'
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows; by name, for the engine must not import tracing."""
+        """Return HTML for a notebook. The module is imported by name, because the engine must not import tracing."""
         return str(importlib.import_module("minicaffe.tracing.representations").net_html(self))
 
 
@@ -589,7 +600,7 @@ def _takes_part(layer: Layer, i: int, shape: Sequence[int]) -> bool:
 
 
 def _other_shape_advice(layer: Layer, shape: Sequence[int], stored: Sequence[int]) -> str:
-    """Say what to do about stored weights of another shape; of another number of outputs, also how to change the classes."""
+    """Return advice on stored weights of another shape. For another number of outputs it adds how to change the classes."""
     advice = "rename the layer, and it keeps its filler's values"
     if not layer.linear or tuple(shape[1:]) != tuple(stored[-len(shape) :][1:]):
         return advice

@@ -29,7 +29,7 @@ AnyNet: TypeAlias = str | PathLike[str] | NetFile | caffe_pb2.NetParameter
 def sorted_arguments(
     args: tuple[Any, ...], phase: int | None, level: int, stages: Sequence[str] | None, weights: str | PathLike[str] | None
 ) -> tuple[int, int, Sequence[str] | None, str | PathLike[str] | None]:
-    """(phase, level, stages, weights) from Net's positional arguments: these, or the legacy (weights, phase)."""
+    """Return (phase, level, stages, weights) from Net's positional arguments: these, or the legacy (weights, phase)."""
     if args and not isinstance(args[0], int):
         if len(args) > 2 or weights is not None:
             raise TypeError("Net(file, weights, phase) takes no further positional arguments")
@@ -62,7 +62,7 @@ def net_file_of(file: AnyNet | None, network_file: AnyNet | None = None) -> NetF
 
 
 def _file_of(param: caffe_pb2.NetParameter) -> NetFile:
-    """Return a net without a file. The fields that parse_net left out of its text keep their places."""
+    """Return a NetFile for a net without a file. The fields that parse_net left out of its text keep their places."""
     noted = [noted_in(layer) for layer in param.layer]
     unknown = Place("<NetParameter>", 1)
     sources = [LayerSource(fields[0].place if fields else unknown, {}, fields) for fields in noted]
@@ -84,7 +84,7 @@ _COMMON = ("transform_param", "loss_param")
 
 
 def unknown_of_net(file: NetFile, strict: bool | None) -> list[SkippedField]:
-    """Return the fields outside layers, and in rules, that matter. Raises PrototxtError for one, unless strict is False."""
+    """Return unknown fields that matter, outside layers and in rules. Raises PrototxtError for one, unless strict is False."""
     in_rules = (field for source in file.sources for field in source.skipped if field.message == _RULE)
     found = [field for field in chain(file.skipped, in_rules) if skipped.matters(field)]
     skipped.refuse(found, strict)
@@ -93,7 +93,7 @@ def unknown_of_net(file: NetFile, strict: bool | None) -> list[SkippedField]:
 
 
 def unknown_of_layer(layer: Layer, strict: bool | None) -> list[SkippedField]:
-    """Return the fields of a layer that matter. Raises LayerError for one, unless strict is False."""
+    """Return the unknown fields of a layer that matter. Raises LayerError for one, unless strict is False."""
     given = [field for field in (layer.source.skipped if layer.source else ()) if field.message != _RULE]
     found = [field for field in _read(layer, given) if skipped.matters(field)]
     if found and skipped.is_strict(strict):
@@ -103,8 +103,10 @@ def unknown_of_layer(layer: Layer, strict: bool | None) -> list[SkippedField]:
 
 
 def unknown_of_file(file: NetFile, strict: bool | None) -> list[SkippedField]:
-    """Return the fields of all layers, of any phase, and outside them, that matter, without regard to what a type reads: for a
-    tool that writes the whole net anew. Raises PrototxtError for one, unless strict is False.
+    """Return the unknown fields that matter in all layers, of any phase, and outside them.
+
+    It does not ask what a type reads: this is for a tool that writes the whole net anew. Raises PrototxtError for one, unless
+    strict is False.
     """
     given: Iterable[SkippedField] = chain(file.skipped, *(source.skipped for source in file.sources))
     found = [field for field in given if skipped.matters(field)]
@@ -113,7 +115,7 @@ def unknown_of_file(file: NetFile, strict: bool | None) -> list[SkippedField]:
 
 
 def _read(layer: Layer, fields: Sequence[SkippedField]) -> list[SkippedField]:
-    """Return those of its fields that a layer of this type would read, and cannot."""
+    """Return the unknown fields that Caffe's layer of this type would read."""
     if not fields:
         return []
     read = (*layer.param_block, *_COMMON)
@@ -133,5 +135,5 @@ def _read(layer: Layer, fields: Sequence[SkippedField]) -> list[SkippedField]:
 
 
 def _plain(name: str) -> str:
-    """ROIWarping and roi_warping alike."""
+    """Return a name in the form in which ROIWarping and roi_warping are equal."""
     return name.replace("_", "").lower()

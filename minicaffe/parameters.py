@@ -71,13 +71,13 @@ class Params(Named[BlobList]):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean "conv1"?`, with up to three close matches, or "" without any."""
+    """Return `; did you mean "conv1"?`, with up to three close matches, or "" without any."""
     near = [f'"{other}"' for other in nearest(name, known, 3)]
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def names_near(name: str, known: Iterable[str]) -> str:
-    """did_you_mean, or without a close match the known names: `; there are "data", "conv1" and 7 more`."""
+    """Return did_you_mean's text, or without a close match the known names: `; there are "data", "conv1" and 7 more`."""
     known = list(known)
     if near := did_you_mean(name, known):
         return near
@@ -127,7 +127,7 @@ class LearnableParameters:
     _shared: dict[tuple[int, int], tuple[Layer, int, _Owner]] = field(default_factory=dict)
 
     def add_layer(self, layer: Layer) -> bool:
-        """Add a connected layer's blobs; returns whether any of them learns (lr_mult is not 0)."""
+        """Add a connected layer's blobs; return whether any of them learns (lr_mult is not 0)."""
         specs = list(layer.param.param)
         if len(specs) > len(layer.blobs):
             raise layer.error(f"{len(specs)} param blocks given, but the layer has {len(layer.blobs)} learnable blobs", "param")
@@ -184,7 +184,7 @@ class LearnableParameters:
 
 
 def param_names(layer: Layer) -> list[str]:
-    """Return the name of each learnable blob, by which layers share it; "" for none."""
+    """Return the name of each learnable blob under which layers share it; "" for none."""
     return [spec.name for spec in layer.param.param] + [""] * (len(layer.blobs) - len(layer.param.param))
 
 
@@ -195,7 +195,7 @@ def weight_name(layer: Layer, i: int) -> str:
 
 
 def weight_layers(layers: Iterable[Layer]) -> Layers:
-    """Return the layers with weights by name, a second one of a name as "name#2".
+    """Return the layers with weights by name; a second one of a name is "name#2".
 
     net.params has the last layer of a name alone, and stored weights go to the first. A layer that shares all its blobs with
     an earlier one of its name is left out.
@@ -216,7 +216,7 @@ def _shares_all(layer: Layer, other: Layer) -> bool:
 
 
 def check_names_differ(layers: Iterable[Layer], action: str) -> None:
-    """Raise LayerError if two of the layers have weights of their own under one name. action: what they prevent."""
+    """Raise LayerError if two layers have weights of their own under one name. action: what this prevents."""
     named = weight_layers(layers)
     for key, layer in named.items():
         if key != layer.name:
@@ -227,12 +227,12 @@ def check_names_differ(layers: Iterable[Layer], action: str) -> None:
 
 
 def weights_of(net: Net) -> dict[str, list[Array]]:
-    """Return the arrays of weight_layers, not copied."""
+    """Return the weights of weight_layers, not copied."""
     return {name: [blob.read_data() for blob in layer.blobs] for name, layer in weight_layers(net.layers).items()}
 
 
 def put_weights(net: Net, weights: Weights) -> None:
-    """Copy the arrays of weights_of into the net's blobs."""
+    """Copy arrays such as those of weights_of into the net's blobs."""
     net.take_layouts((name, [array.shape for array in arrays]) for name, arrays in weights.items())
     for name, layer in weight_layers(net.layers).items():
         for blob, array in zip(layer.blobs, weights[name], strict=True):

@@ -7,7 +7,7 @@ One by one, each layer would read the whole blob from memory and write it back, 
 a backward that may never run. The blobs' contents are the same within rounding. The backward of all but a chain's first layer
 is one pass over the diff, if none of them learns: frozen BatchNorm and Scale layers, as detectors are trained with.
 
-On the GPU a chain is the convolution and one launch behind it, for the bias too; ReLU is part of Eltwise's launch. The results
+On the GPU a chain is the convolution and one launch after it, for the bias too; ReLU is part of Eltwise's launch. The results
 have the same bits as layer by layer, and backward runs layer by layer.
 
 A net asks its plan for the steps of every pass. Layers run one by one under hooks (the tracer, the timer, debug_info), where
@@ -15,10 +15,10 @@ start or end cut a chain, if a class is not built in, where BatchNorm takes the 
 need a value from inside the chain; on the GPU also those in another order than BatchNorm, Scale, Bias, ReLU, and layers that
 run on the CPU.
 
-In TEST on the CPU a chain's step is kept: the next forward runs it again, unless a shape, a weight or a setting has changed,
-or somebody holds a view of the weights. To reshape four layers and to read their weights takes as long as a small convolution.
-With compiled loops kept steps are jobs, and those that follow one another are run as one list of jobs, in machine code from the
-first to the last: Python between two layers, whose code has left the cache meanwhile, takes 40 to 140 us.
+In TEST on the CPU a chain's step is kept. The next forward runs it again, unless a shape, a weight or a setting has changed, or
+there is a view of the weights. To reshape four layers and to read their weights takes as long as a small convolution. With
+compiled loops, kept steps are jobs, and consecutive ones run as one list of jobs in machine code. Python between two layers,
+whose code has left the cache meanwhile, would take 40 to 140 us.
 
 A Program runs several layers at once. There are two: lists of jobs on the CPU (compiled/program.py), CUDA graphs on the GPU
 (cuda/replay.py).
@@ -56,12 +56,12 @@ Step = Callable[[], None]
 
 @dataclass
 class FusedGroup:
-    """Consecutive layers, each but the first in place on the first one's top, or one alone whose step can be kept.
+    """Consecutive layers, each but the first in place on the first one's top; or a single layer whose step can be kept.
 
-    index: the first one's. alone: there is one, which is run here only if its step is made of jobs; rejected_shapes: its
-    bottoms' shapes, where it turned out not to be.
+    index: the first layer's. alone: there is a single layer, which runs here only if its step is made of jobs. rejected_shapes:
+    its bottoms' shapes, for which the step was not.
 
-    together: whether they last ran as one step. step: what is kept of that, valid while made is current.
+    together: whether they last ran as one step. step: the kept step, valid while made is current.
     """
 
     index: int
@@ -76,7 +76,7 @@ class FusedGroup:
         self.keeping = [node for node in self.nodes[1:] if node.layer.keeps_input]
 
     def forward(self, may: bool = True) -> bool:
-        """Run the chain as one step, if it may; False, with nothing computed, if it has to run layer by layer."""
+        """Run the chain as one step if possible. Return False, with nothing computed, if it has to run layer by layer."""
         self.together = False
         single = gpu_mode() and len(self.nodes) == 1
         if not may or self.backward_lacks() or single or (self.alone and not self._may_keep()):
@@ -97,8 +97,9 @@ class FusedGroup:
         return is_job and self.made is not None and self.made.is_current() and not self.backward_lacks()
 
     def backward(self) -> bool:
-        """Run the backward of all layers but the first as one step, in the diff that they share; False, with nothing computed,
-        if they have to run one by one.
+        """Run the backward of all layers but the first as one step, in the diff that they share.
+
+        Return False, with nothing computed, if they have to run one by one.
         """
         first, *rest = self.nodes
         if not self.together or not all(
@@ -122,13 +123,13 @@ class FusedGroup:
         return any(node.needs_backward and node.layer.param_propagate_down[0] for node in self.keeping)
 
     def invalidate(self) -> None:
-        """Make the step anew at the next forward."""
+        """Drop the step, so that the next forward makes a new one."""
         if self.made is not None:
             self.step = self.made = None
             bump_version()
 
     def _ready_step(self) -> Step | None:
-        """Return the kept step if nothing has changed that it was made of, else a new one, kept in TEST on the CPU."""
+        """Return the kept step if it is current, else a new one, which is kept in TEST on the CPU."""
         if self.made is not None and self.made.is_current():
             return self.step
         self.invalidate()
@@ -151,7 +152,7 @@ class FusedGroup:
         return tuple(blob.shape for blob in self.nodes[0].bottoms)
 
     def _step(self) -> Step | None:
-        """Return what runs the layers together, reshaped; None where they have to run one by one."""
+        """Return a step that runs the reshaped layers together; None where they have to run one by one."""
         first = self.nodes[0]
         if self.alone:
             step = _step_alone(first)
@@ -168,10 +169,12 @@ class FusedGroup:
 
 @dataclass
 class Fingerprint:
-    """The ingredients of a step or a graph: each layer with the number of its changes and its blobs, the numbers and shapes of
-    blobs, and the parameters of layers that read them in a forward, which change without notice.
+    """The ingredients of a step or a graph, to detect changes.
 
-    looked: the latest change when all but the parameters were the same.
+    They are each layer with the number of its changes and its blobs, the numbers and shapes of blobs, and the parameters of
+    layers that read them in a forward, which change without notice.
+
+    looked: current_version when all but the parameters were last found unchanged.
     """
 
     layers: Sequence[tuple[Layer, int, list[Blob]]]
@@ -181,7 +184,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, nodes: Sequence[Node], parameters: bool, blobs: Unchanged | None = None) -> Fingerprint:
-        """Return that of layers as they now are. parameters: whether theirs count."""
+        """Return the fingerprint of layers in their present state. parameters: whether their parameters count."""
         for node in nodes:
             node.layer.watched = True
         layers = [(node.layer, node.layer.changes, list(node.layer.blobs)) for node in nodes]
@@ -190,19 +193,19 @@ class Fingerprint:
 
     @classmethod
     def of_step(cls, nodes: Sequence[Node], alone: bool) -> Fingerprint:
-        """Return that of a chain's step: reshape and forward of a layer alone read its parameters."""
+        """Return the fingerprint of a chain's step. Only a layer alone reads its parameters in reshape and forward."""
         weights, first = (blob for node in nodes for blob in node.layer.blobs), nodes[0]
         return cls.of(nodes, alone, Unchanged(weights, (*first.bottoms, *first.tops)))
 
     @classmethod
     def joined(cls, several: Sequence[Fingerprint]) -> Fingerprint:
-        """Return that of all that these are of."""
+        """Return the fingerprint of all ingredients of these."""
         layers = [layer for one in several for layer in one.layers]
         parameters = [parameter for one in several for parameter in one.parameters]
         return cls(layers, parameters, Unchanged.joined([one.blobs for one in several]))
 
     def is_current(self) -> bool:
-        """Return whether nothing has changed, for sure."""
+        """Return True if nothing has changed."""
         latest = current_version()
         if self.looked is not latest:
             if any(layer.changes != changes or layer.blobs != blobs for layer, changes, blobs in self.layers):
@@ -214,7 +217,7 @@ class Fingerprint:
 
 
 class Program(Protocol):
-    """Runs several layers of a plan at once."""
+    """A runner of several layers of a plan at once."""
 
     def begin(self, first: int, last: int) -> None:
         """Prepare for a forward of these layers."""
@@ -223,15 +226,15 @@ class Program(Protocol):
         """Run the layers from first to last, as far as the program can; return the next layer."""
 
     def end(self, last: int) -> None:
-        """End a forward, whose last layer this is."""
+        """End a forward after this layer, its last one."""
 
 
 class ExecutionPlan:
     """The chains of a net's nodes.
 
-    memory: what frees inner blobs during a forward, or None. at: the layer, or the first one of the chain, that a forward is
-    at. program: what runs several layers at once, if there is one. _environment: what decides how layers run; the chains' steps
-    and the program are dropped when it changes.
+    memory: frees inner blobs during a forward, or None. at: the layer, or the first layer of the chain, that a forward is at.
+    program: runs several layers at once, or None. _environment: the conditions of how layers run; the chains' steps and the
+    program are dropped when it changes.
     """
 
     def __init__(self, nodes: Sequence[Node], memory: BlobMemory | None = None) -> None:
@@ -268,7 +271,7 @@ class ExecutionPlan:
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """Yield the layers from first to last that the caller has to run, in order, after begin.
 
-        Chains are run here, unless one_by_one.
+        Chains run here, unless one_by_one.
         """
         i = first
         while i <= last:
@@ -293,7 +296,7 @@ class ExecutionPlan:
             self.program.end(last)
 
     def run(self, first: int, last: int) -> None:
-        """Run these layers for a program, which looks on."""
+        """Run these layers for a program, without calling it."""
         program, self.program = self.program, None
         try:
             for i in self.steps(first, last):
@@ -305,7 +308,7 @@ class ExecutionPlan:
     def backward_steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """Yield the layers from `first` down to `last` whose backward the caller has to run, in order.
 
-        That of chains is run here, except for their first layer, unless one_by_one.
+        The backward of chains runs here, except for their first layer, unless one_by_one.
         """
         for one in self.chains.values():
             one.before_backward()
@@ -341,9 +344,7 @@ def _begins(node: Node) -> bool:
 
 
 def _keeps_step(node: Node) -> bool:
-    """Return whether it has a step, or is one pass over a blob: of our classes, since one derived from them may compute
-    anything.
-    """
+    """Return whether a built-in layer has a step or makes one pass over a blob. A derived class may compute anything."""
     layer = node.layer
     has = layer.only_shares or may_have_steps(layer)
     alone = may_be_epilogue(layer) and layer.is_exact_alone
@@ -351,7 +352,7 @@ def _keeps_step(node: Node) -> bool:
 
 
 def _makes_step(layer: Layer) -> bool:
-    """Return the same, once loops are compiled."""
+    """Return whether the layer has such a step once loops are compiled."""
     return layer.only_shares or may_be_epilogue(layer) or makes_steps(layer)
 
 
@@ -386,7 +387,7 @@ def _step_of(first: Node, epilogue: Epilogue) -> Step:
 
 
 def _step_alone(node: Node) -> KeptStep | None:
-    """Return its step, if it is made of jobs."""
+    """Return the layer's step if it is made of jobs, else None."""
     layer, bottoms, tops = node.layer, node.bottoms, node.tops
     if layer.only_shares:
         return sharing_step(layer, bottoms, tops)
@@ -408,6 +409,6 @@ def _run_gpu(first: Node, epilogue: DeviceEpilogue) -> None:
 
 
 def _run_back(top: Blob, gradient: Epilogue) -> None:
-    """Multiply the diff by the gradient of an Epilogue in place whose result is the data."""
+    """Multiply the top's diff by the gradient of an in-place Epilogue, given its result, the top's data."""
     y, diff = by_channel(top.read_data()), by_channel(top.diff)
     each_block(y.shape, lambda index: gradient.backward(y[index], diff[index], index[1]))

@@ -1,4 +1,4 @@
-"""Locks and threads in a forked process, which has only the forking thread: another thread may hold a lock at the fork."""
+"""Locks and threads in a forked process. It has only the forking thread, while another thread may hold a lock at the fork."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _forgetters: list[Callable[[], None]] = []
 
 
 def renewed(lock: L) -> L:
-    """Return a lock that is free in a forked child, unless the forking thread holds it: for state that is whole at any time."""
+    """Return a lock that is free in a forked child, unless the forking thread holds it, for state that is always consistent."""
     _renewed.add(lock)
     return lock
 
 
 def held(locks: Callable[[], Iterable[Any]]) -> None:
-    """Hold these locks during forks: for state that other threads may leave halfway, such as a module being imported."""
+    """Hold these locks during forks, for state that other threads may leave halfway, such as a module being imported."""
     _holders.append(locks)
 
 
 def in_child(forget: Callable[[], None]) -> Callable[[], None]:
-    """Call this in each forked child, after its locks are free. Return it, as a decorator does."""
+    """Call this function in each forked child, after its locks are free. Return it, so that this works as a decorator."""
     _forgetters.append(forget)
     return forget
 

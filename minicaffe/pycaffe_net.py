@@ -1,4 +1,4 @@
-"""The part of pycaffe's Net for old scripts only: underscored names, indices, HDF5 methods.
+"""The part of pycaffe's Net that only old scripts need: underscored names, indices, HDF5 methods.
 
 Source: pycaffe's pycaffe.py and _caffe.cpp.
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def forward_all(net: Net, blobs: Sequence[str] | None, inputs: Mapping[str, ArrayLike]) -> Arrays:
-    """{name: (items, ...)} of the outputs and of blobs, for inputs of (items, ...) with any number of items.
+    """Return {name: (items, ...)} of the outputs and of blobs, for inputs (items, ...) with any number of items.
 
     Raises Error when an input is missing or no array of numbers, or the inputs differ in their number of items.
     """
@@ -37,7 +37,7 @@ def forward_all(net: Net, blobs: Sequence[str] | None, inputs: Mapping[str, Arra
 def forward_backward_all(
     net: Net, blobs: Sequence[str] | None, diffs: Sequence[str] | None, given: Mapping[str, ArrayLike]
 ) -> tuple[Arrays, Arrays]:
-    """forward_all, and backward after each batch: data of the outputs and of blobs, diffs of the inputs and of diffs.
+    """Run forward and backward in batches; return data of the outputs and of blobs, and diffs of the inputs and of diffs.
 
     given: the inputs and, all or none, diffs for the outputs. Raises Error as forward_all does.
     """
@@ -56,7 +56,7 @@ def forward_backward_all(
 
 
 def batches(net: Net, inputs: Mapping[str, ArrayLike]) -> Iterator[Arrays]:
-    """Arrays (items, ...) in parts of the net's batch size, the last padded with zeros."""
+    """Yield arrays (items, ...) in parts of the net's batch size, the last padded with zeros."""
     arrays, items = _arrays(inputs)
     size = net.blobs[net.inputs[0]].shape[0]  # as in pycaffe, the first input's
     if not size:
@@ -66,7 +66,7 @@ def batches(net: Net, inputs: Mapping[str, ArrayLike]) -> Iterator[Arrays]:
 
 
 def _arrays(inputs: Mapping[str, ArrayLike]) -> tuple[Arrays, int]:
-    """Return the inputs as arrays, and how many items they have."""
+    """Return the inputs as arrays, and the number of their items."""
     arrays = {name: numbers(name, array) for name, array in inputs.items()}
     if scalars := [name for name, array in arrays.items() if not array.ndim]:
         raise Error(f'"{scalars[0]}": one number has no items; give an array (items, ...)')
@@ -143,8 +143,9 @@ class PycaffeNet:
     def forward_backward_all(
         self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **inputs: ArrayLike
     ) -> tuple[Arrays, Arrays]:
-        """Run forward and backward over any number of items, in batches; return ({output or blob: data}, {input or diff:
-        diff}), copies.
+        """Run forward and backward over any number of items, in batches.
+
+        Return copies: ({output or blob: data}, {input or diff: diff}).
 
         inputs: arrays (items, ...) for all the net's inputs and, optionally, diffs for all its outputs, by name.
         """

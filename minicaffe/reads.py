@@ -22,12 +22,12 @@ class Axis(NamedTuple):
     statistics: bool = False
 
     def taps(self, i: int) -> range:
-        """Return the places that place i of the top reads, in order, with those before and after the bottom's axis."""
+        """Return the places that place i of the top reads, in order, including those outside of the bottom's axis."""
         start, end = -(-(self.stride * i + self.first) // self.divisor), (self.stride * i + self.last) // self.divisor
         return range(start, end + 1, self.step)
 
     def readers(self, place: int, count: int) -> list[tuple[int, int]]:
-        """Return which of `count` places of the top read this place, and by which tap; the lowest tap first."""
+        """Return (place, tap) of those of `count` places of the top that read this place, the lowest tap first."""
         return [(i, self.taps(i).index(place)) for i in reversed(range(count)) if place in self.taps(i)]
 
     def places(self, of: Collection[int], length: int) -> set[int]:
@@ -41,17 +41,17 @@ UNREAD = Axis(last=-1)
 
 
 def moved(by: int) -> Axis:
-    """Return the axis of which each place reads the place `by` further along."""
+    """Return the axis on which each place reads the place `by` further along."""
     return Axis(first=by, last=by)
 
 
 def whole(length: int) -> Axis:
-    """Return the axis of which each place reads all places."""
+    """Return the axis on which each place reads all places."""
     return Axis(0, 1, 0, length - 1)
 
 
 def along(axis: int, shape: Sequence[int], one: Axis) -> tuple[Axis, ...]:
-    """Return `one` for an axis of blobs of this shape; on the others a place reads itself."""
+    """Return `one` for this axis of blobs of this shape. On the others a place reads itself."""
     return tuple(one if i == axis else Axis() for i in range(2, len(shape)))
 
 

@@ -1,4 +1,4 @@
-"""Layer types by name, and what each tool knows of them. Open to your classes and to packages.
+"""Layer types by name, and what each tool knows of them. Your classes and packages can add to them.
 
     from minicaffe.registry import explains, exports, layer, torch_form
 
@@ -38,7 +38,7 @@ DecoratedLayer = TypeVar("DecoratedLayer", bound=Kind)
 
 
 def load(place: str) -> Kind:
-    """Return the class at a place "module:Class". So a layer reaches those of layers/forks, which nothing imports."""
+    """Return the class at a place "module:Class". A layer uses this to reach a class of layers/forks, which nothing imports."""
     module, _, name = place.partition(":")
     kind: Kind = getattr(importlib.import_module(module), name)
     return kind
@@ -76,7 +76,7 @@ class Kinds(MutableMapping[Name, Kind]):
         return name in self._kinds
 
     def add(self, kinds: Kinds[Name]) -> None:
-        """Add all of these, unimported where they are."""
+        """Add all of these, without importing them."""
         self._kinds |= kinds._kinds
 
 
@@ -99,7 +99,7 @@ def register(name: str, layer: Kind) -> None:
 
 
 def layer(name: str) -> Callable[[DecoratedLayer], DecoratedLayer]:
-    """register, as a decorator of the class."""
+    """Return a decorator that registers the class under this name."""
 
     def decorate(kind: DecoratedLayer) -> DecoratedLayer:
         register(name, kind)
@@ -109,14 +109,14 @@ def layer(name: str) -> Callable[[DecoratedLayer], DecoratedLayer]:
 
 
 def find(name: str) -> Kind | None:
-    """Return the class of a type, if need be from a package; None if it is unknown."""
+    """Return the class of a type, from an installed package if necessary; None if it is unknown."""
     if name not in types:
         load_packages()
     return types.get(name)
 
 
 def class_of(param: caffe_pb2.LayerParameter) -> Kind:
-    """Return the class with the facts of a layer of a prototxt: Layer if the type is unknown.
+    """Return the class of a prototxt's layer, which holds the facts of its type; Layer if the type is unknown.
 
     Imports no code but minicaffe's: a Python layer that is neither built in nor registered has the class Python.
     """
@@ -134,7 +134,7 @@ def is_built_in(kind: Kind) -> bool:
 
 
 def load_packages() -> None:
-    """Import the entry points of installed packages, once each; one that fails is a warning."""
+    """Import the entry points of installed packages, once each. One that fails gives a warning."""
     if _scanned == sys.path:
         return
     _scanned[:] = sys.path  # a folder added since may hold further packages
@@ -187,7 +187,7 @@ class Table(Generic[Entry]):
         return decorate
 
     def get(self, kind: Kind) -> Entry | None:
-        """Return the entry of a class, if need be from a package; None without one."""
+        """Return the entry of a class, from an installed package if necessary; None without one."""
         found = self._get(kind)
         if found is None:
             load_packages()
@@ -203,7 +203,7 @@ class Table(Generic[Entry]):
         return self.get(kind) is not None
 
     def __iter__(self) -> Iterator[Kind]:
-        """Return the classes with an entry, also those of packages."""
+        """Iterate over the classes with an entry, including those of packages."""
         self._fill()
         load_packages()
         return iter(list(self._entries))

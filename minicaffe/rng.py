@@ -1,4 +1,4 @@
-"""The random generator of fillers, Dropout, stochastic pooling, DummyData and the samplers of detection.
+"""The random generator for fillers, Dropout, stochastic pooling, DummyData and the samplers of detection.
 
 In training on several ranks, each rank has its own generator, and all have an equal second one for the data's order.
 """
@@ -38,13 +38,13 @@ def set_random_seed(seed: int) -> None:
 
 
 def of_rank(generator: np.random.Generator, rank: int) -> np.random.Generator:
-    """Return a rank's own generator, from one that is equal on all ranks; that one's state does not change."""
+    """Return a rank's own generator, derived from one that is equal on all ranks. The latter's state does not change."""
     return np.random.default_rng([int(deepcopy(generator).integers(2**63)), rank])  # SeedSequence separates the ranks' streams
 
 
 @contextmanager
 def of_ranks(rank: int) -> Iterator[None]:
-    """In the block, the present generator is the shared one, and generator() is this rank's own."""
+    """In the block, make the present generator the shared one; generator() returns this rank's own."""
     global _generator, _shared
     _shared, _generator = _generator, of_rank(_generator, rank)
     try:
@@ -55,7 +55,7 @@ def of_ranks(rank: int) -> Iterator[None]:
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """In the block both generators are others; after it they continue as if nothing had been drawn."""
+    """In the block, use other generators. After it both continue as if nothing had been drawn."""
     global _generator, _shared
     kept = _generator, _shared
     _generator, _shared = np.random.default_rng(0), None
@@ -66,7 +66,7 @@ def aside() -> Iterator[None]:
 
 
 def restore_generators(shared: dict[str, Any], own: dict[str, Any]) -> None:
-    """Restore the states of both generators; without ranks, `own` is that of the only one."""
+    """Restore the states of both generators. Without ranks there is only one, and `own` is its state."""
     shared_generator().bit_generator.state = shared
     generator().bit_generator.state = own
 

@@ -1,4 +1,4 @@
-"""The number of threads that minicaffe computes on: one setting, for BLAS and for our own pool.
+"""The number of threads that minicaffe computes on: one setting for BLAS and for our own pool.
 
     set_num_threads(2)                          or MINICAFFE_NUM_THREADS=2, or --threads 2
     run(partial(step, part) for part in parts(len(x)))
@@ -54,7 +54,7 @@ _here = threading.local()
 
 
 def get_num_threads() -> int:
-    """Return how many threads layers compute on: the number that was set, or else that of BLAS.
+    """Return the number of threads that layers compute on: the one that was set, else BLAS's.
 
     Raises Error if none was set and MINICAFFE_NUM_THREADS is not a valid number.
     """
@@ -66,7 +66,7 @@ def get_num_threads() -> int:
 
 
 def available_cores() -> int:
-    """Return those that this process may use (taskset, containers)."""
+    """Return the number of cores that this process may use (taskset, containers)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -96,10 +96,10 @@ def check_variable() -> None:
 
 
 def cut(length: int, count: int) -> list[slice]:
-    """range(length) in `count` about equal slices, or as many as it has numbers.
+    """Return range(length) in `count` about equal slices, at most one for each number.
 
-    The longer ones lie among the others, the first in front: threads end at about the same time, whether they take slices one
-    by one or each has its own, side by side.
+    The longer slices are spread among the others, the first in front. So threads end at about the same time, whether they take
+    slices one by one or each has its own, side by side.
     """
     count = max(1, min(count, length))
     ends = [-(-length * i // count) for i in range(count + 1)]
@@ -107,9 +107,10 @@ def cut(length: int, count: int) -> list[slice]:
 
 
 def parts(length: int, least: int = 1, each: int = 1, threads: int | None = None) -> list[slice]:
-    """range(length) cut into about equal slices, `each` per thread, of at least `least` where length allows.
+    """Return range(length) cut into about equal slices, `each` per thread, of at least `least` where length allows.
 
-    threads: how many; None: as many as layers compute on now. What is kept by their number has to pass it.
+    threads: their number; None: the number that layers compute on now. A caller that keeps something by this number must pass
+    it.
     """
     threads = threads or get_num_threads()
     count = min(threads * each, length // max(1, least))
@@ -192,14 +193,14 @@ def on_this_thread() -> Iterator[None]:
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """For a block that runs layer after layer: BLAS stays on one thread, NumPy's buffers are short."""
+    """Keep BLAS on one thread and NumPy's buffers short in a block that runs layer after layer."""
     with _blas.on_one_thread(), short_buffers():
         yield
 
 
 @contextmanager
 def short_buffers() -> Iterator[None]:
-    """In the block (in this thread), ufuncs compute on rows of at least BUFFER elements in place, several times as fast.
+    """In the block, let this thread's ufuncs compute in place on rows of at least BUFFER elements, several times as fast.
 
     A ufunc over several axes (y += bias[:, None], a part of a map) copies rows shorter than its buffer of 8192 elements into
     it, even if nothing has to be converted: adding a bias to rows of 2048 took 0.23 ns an element instead of 0.05. Results are
@@ -217,7 +218,8 @@ def short_buffers() -> Iterator[None]:
 class _Help(NamedTuple):
     """The work of the pool's threads for a caller of run.
 
-    came, left: the numbers of those that have begun and ended; errors: theirs; bell: what each rings when it has left.
+    came, left: the indices of the threads that have begun and ended; errors: their exceptions; bell: a queue that each puts an
+    item in when it has ended.
     """
 
     work: Task
@@ -232,7 +234,10 @@ ASLEEP, GIVEN, RUNS = range(3)
 
 
 class Pool:
-    """Threads that run what they are given. Queues of C's, no futures: to wake one takes a tenth of a small layer's time."""
+    """A pool of threads that run the work they are given.
+
+    It uses queues written in C and no futures: to wake one takes a tenth of a small layer's time.
+    """
 
     idle: ClassVar[tuple[int, ...]] = (ASLEEP,)
     """The states of threads that have nothing to do, in the order in which they are asked."""
@@ -250,7 +255,7 @@ class Pool:
             thread.start()
 
     def put(self, help_: _Help, times: int) -> None:
-        """Give it to so many threads, or to as many as have nothing to do."""
+        """Give the work to `times` threads, or to all that are idle if there are fewer."""
         with lock:
             for was, number in product(self.idle, range(len(self.given))):
                 if times and self.state(number) == was:
@@ -261,7 +266,7 @@ class Pool:
                             self.wake(number)
 
     def call_off(self, help_: _Help) -> None:
-        """Call off the helpers that have not come, and wait until the others have ended.
+        """Call off the helpers that have not begun, and wait until the others have ended.
 
         May be called again, after an error.
         """
@@ -290,7 +295,7 @@ class Pool:
                 self._run(number)
 
     def _run(self, number: int) -> None:
-        """Run what the thread was given: nothing of it is held when it waits."""
+        """Run the work that the thread was given, and hold nothing of it while it waits."""
         help_ = self.given[number]
         assert help_ is not None
         help_.came.append(number)
@@ -306,29 +311,29 @@ class Pool:
     # What a pool may do in another way.
 
     def state(self, number: int) -> int:
-        """Return what the thread does."""
+        """Return the thread's state."""
         return self._states[number]
 
     def change(self, number: int, old: int, new: int) -> bool:
-        """Return whether the thread's state was old: it is new then. Call under lock."""
+        """Change the thread's state from old to new; return False if it was not old. Call under lock."""
         if was_old := self._states[number] == old:
             self._states[number] = new
         return was_old
 
     def sleeps(self, number: int) -> None:
-        """Note that the calling thread is about to look whether it was given more, or to sleep."""
+        """Note that this thread has ended its work: it is about to look for more, or to sleep."""
         self._states[number] = ASLEEP
 
     def wake(self, number: int) -> None:
-        """Wake a thread that was asleep when it was given something."""
+        """Wake a thread that was asleep when it was given work."""
         if self.wakers[number].empty():  # else it is about to look, or to end
             self.wakers[number].put(True)
 
     def is_awake(self, number: int) -> None:
-        """Note that the calling thread was woken."""
+        """Note that this thread was woken."""
 
     def has_come(self, number: int) -> bool:
-        """Return whether the thread, which is awake, runs what it was given."""
+        """Return whether this thread, which is awake, begins the work that it was given."""
         with lock:
             return self.change(number, GIVEN, RUNS)
 
@@ -343,7 +348,7 @@ _pool_type: type[Pool] = Pool
 
 
 def use_pool(kind: type[Pool]) -> None:
-    """Have the pool be of this kind from now on."""
+    """Use a pool of this kind from now on."""
     global _pool, _pool_type
     if kind is _pool_type:
         return
@@ -354,7 +359,7 @@ def use_pool(kind: type[Pool]) -> None:
 
 
 def the_pool() -> Pool:
-    """Return the pool, which is made now if nobody has needed it before."""
+    """Return the pool. The first call makes it."""
     global _pool
     with lock:
         if _pool is None:
@@ -368,7 +373,7 @@ def is_working() -> bool:
 
 
 class _Blas:
-    """The number of threads of the BLAS libraries that NumPy has loaded, which are looked up once."""
+    """The BLAS libraries that NumPy has loaded, looked up once, and their numbers of threads."""
 
     def __init__(self) -> None:
         self._lock = renewed(threading.Lock())
@@ -395,7 +400,7 @@ class _Blas:
 
     @contextmanager
     def on_one_thread(self) -> Iterator[None]:
-        """One thread a product, until the last of the blocks that overlap ends, by Ctrl-C at any place, too."""
+        """Compute each product on one thread until the last of the overlapping blocks ends, also if Ctrl-C interrupts it."""
         user = object()
         try:
             with self._lock:
@@ -426,20 +431,20 @@ class _Blas:
             library.set_num_threads(count)
 
     def hold_this_thread(self) -> None:
-        """In a thread of the pool: with OpenMP the number is per calling thread, so set this one's."""
+        """Set this pool thread's number of threads to 1 where BLAS uses OpenMP, which has one number per calling thread."""
         for library in self._libraries():
             if getattr(library, "threading_layer", None) == "openmp":
                 library.set_num_threads(1)
 
     def forget_users(self) -> None:
-        """After a fork: other threads' blocks are gone."""
+        """Drop the blocks of other threads, which a forked process lacks."""
         if self._users:
             self._users.clear()
             self._set(self._before)
 
 
 def _forget_threads() -> None:
-    """In a forked child, which has only the forking thread."""
+    """Drop the pool and the blocks of threads that a forked child lacks."""
     global _pool
     _pool = None
     _blas.forget_users()
@@ -477,7 +482,7 @@ _kept = threading.local()
 
 
 def blocks(shape: Sequence[int], size: int | None = None) -> list[Index]:
-    """Return an array of this shape cut into blocks of at most `size` elements (default BLOCK), along the first axes."""
+    """Return the indices of blocks of at most `size` elements (default BLOCK) of an array, cut along the first axes."""
     left, cuts = BLOCK if size is None else size, []
     for length in reversed(shape):
         step = max(1, min(length, left))
@@ -487,7 +492,7 @@ def blocks(shape: Sequence[int], size: int | None = None) -> list[Index]:
 
 
 def each_block(shape: Sequence[int], step: Callable[[Index], object], size: int | None = None) -> None:
-    """Call step(index) for every block of an array of this shape, on all threads; a step may write to its block only."""
+    """Call step(index) for every block of an array of this shape, on all threads. A step may write to its block only."""
     todo = blocks(shape, size)
     run(partial(_steps, step, todo[part]) for part in parts(len(todo), each=2))  # two each: threads end at unequal times
 
@@ -498,14 +503,14 @@ def _steps(step: Callable[[Index], object], indices: Sequence[Index]) -> None:
 
 
 class Scratch:
-    """Temporary arrays, reused from block to block: each new one would be a page fault per page. One object a task."""
+    """Temporary arrays, reused from block to block, because each new one costs a page fault per page. One object a task."""
 
     def __init__(self, dtype: DTypeLike = np.float32) -> None:
         self.dtype = np.dtype(dtype)
         self._held: dict[str, NDArray[Any] | None] = {}
 
     def __call__(self, name: str, *shape: int, dtype: DTypeLike | None = None) -> NDArray[Any]:
-        """Return an array of this shape, in the memory of the last one with this name. dtype: by default the object's.
+        """Return an array of this shape in the memory of the last one with this name. dtype: by default the object's.
 
         It begins at a line of the cache. Raises LimitError above limits.bytes: a layer's padding and dilation can ask for any
         size.
@@ -520,13 +525,13 @@ class Scratch:
 
     @property
     def bytes(self) -> int:
-        """The bytes that it holds."""
+        """The number of bytes that it holds."""
         return sum(held.nbytes for held in self._held.values() if held is not None)
 
 
 @contextmanager
 def kept_scratch(dtype: DTypeLike) -> Iterator[Scratch]:
-    """Give this thread's Scratch, kept from task to task and from layer to layer; for one task at a time.
+    """Yield this thread's Scratch, kept from task to task and from layer to layer. It serves one task at a time.
 
     New memory of some MB would be given back to the system after each task, and then cost a page fault a page: up to four
     times a depthwise convolution's time.

@@ -159,9 +159,11 @@ def draw_all(folder: str) -> None:
     plates, faces = zoo / "hyperlpr_mininet_ssd/mininet_ssd_v1", zoo / "yufacedetect_v2/yufacedetectnet-open-v2"
     scale = "--mean 127.5,127.5,127.5 --scale-factor 0.007843"
     run(f"detect {plates}.prototxt {plates}.caffemodel car.png {scale} --classes plates.txt --draw boxes")
-    run(f"detect {faces}.prototxt {faces}.caffemodel face.png --classes faces.txt --draw boxes")
+    run(f"detect {faces}.prototxt {faces}.caffemodel face.png --classes faces.txt --draw libface")
+    for name, stem in (("ultra", "ultraface/RFB-320"), ("mtcnn", "mtcnn/det1")):
+        run(f"detect {zoo}/{stem}.prototxt {zoo}/{stem}.caffemodel face.png --draw {name}")
     beside("plate", "boxes/car.png", suffix="jpg")
-    beside("face", "boxes/face.png", suffix="jpg")
+    beside("face", "libface/face.png", "ultra/face.png", "mtcnn/face.png", suffix="jpg")
     cifar = zoo / "cifar10_bvlc_examples/cifar10_full"
     Path("cifar.txt").write_text("airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n")
     files = f"{cifar}.prototxt {cifar}_iter_60000.caffemodel.h5 car.png"

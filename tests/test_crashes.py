@@ -71,7 +71,7 @@ def on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
         ("net.onnx", ["export", *NET, "-o", "net.onnx"]),
         ("page.html", ["trace", *NET, "--shape", "data=1,3,60,80", "-o", "page.html"]),
         ("arrays.npz", ["dump", NET[1], "-o", "arrays.npz"]),
-        ("net.svg", ["draw", NET[0], "net.svg"]),
+        ("net.svg", ["draw", NET[0], "-o", "net.svg"]),
         ("copy.caffemodel", ["upgrade", NET[1], "copy.caffemodel"]),
     ],
 )
@@ -129,7 +129,7 @@ import numpy as np
 import h5py
 from minicaffe import Error, Net, TEST
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.training.solver_state import TrainingState, write_state
+from minicaffe.training.snapshots import TrainingState, write_state
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 net = Net(parse_net('input: "x" input_shape { dim: 1 dim: 100 } layer { name: "f" type: "InnerProduct" bottom: "x" top: "y"'

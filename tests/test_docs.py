@@ -27,7 +27,7 @@ from pathlib import Path
 import pytest
 from extras import require
 
-from minicaffe.cli import COMMANDS, main
+from minicaffe.cli import COMMANDS, GROUPS, HIDDEN, main
 from minicaffe.compiled import jit
 
 ROOT = Path(__file__).parent.parent
@@ -200,7 +200,7 @@ def check_command(command: str) -> None:
         return
     if words[0] == "--debug":
         words = words[1:]
-    assert words[0] in COMMANDS, command
+    assert words[0] in (*COMMANDS, *HIDDEN), command
     if words[0] == "script":  # what stands behind the script's name is its own
         words = [words[0], *itertools.takewhile(lambda word: word.startswith("--"), words[1:])]
     options = options_of(words[0])
@@ -217,10 +217,15 @@ def test_what_does_not_exist_is_found(command: str) -> None:
         check_command(f"minicaffe {command}")
 
 
-def test_the_page_of_commands_lists_all() -> None:
+def test_the_page_of_commands_lists_them_as_the_help_does() -> None:
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    rows = [row.split("|")[1] for row in text.partition("| | |")[2].partition("\n\n")[0].splitlines() if row.startswith("|")]
-    assert sorted(name for row in rows for name in re.findall(r"\[([\w-]+)\]\(#", row)) == sorted(COMMANDS)
-    assert set(COMMANDS) <= set(re.findall(r"^## ([\w-]+)", text, re.M)) | {
-        name for line in re.findall(r"^## (.*)$", text, re.M) for name in re.findall(r"[\w-]+", line)
-    }
+    rows = [row.split("|")[1:3] for row in text.partition("| | |")[2].partition("\n\n")[0].splitlines()[2:]]
+    found, group = dict[str, dict[str, str]](), ""
+    for name, about in ((a.strip(), b.strip()) for a, b in rows):
+        if not about:
+            group = name.strip("*")
+            found[group] = {}
+        else:
+            found[group][re.fullmatch(r"\[([\w-]+)\]\(#\1\)", name)[1]] = about  # type: ignore[index]
+    assert found == GROUPS
+    assert set(COMMANDS) <= {name for line in re.findall(r"^## (.*)$", text, re.M) for name in re.findall(r"[\w-]+", line)}

@@ -173,3 +173,62 @@ def test_a_file_of_providers_has_the_name_of_at_most_one_file_of_layers() -> Non
     assert not any((package / "compiled").glob("*/*.py"))
     assert len(providers & names.keys()) > 20
     assert [name for name in providers if names[name] > 1] == []
+
+
+SMALL = SUM + 'layer { name: "p" type: "Power" bottom: "x" top: "p" power_param { scale: 2 } }'
+
+
+def test_loops_are_loaded_where_they_save_more_than_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command with few passes is computed by NumPy; with many, by loops from the second pass on, whose shapes are known."""
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    monkeypatch.delenv("MINICAFFE_LOOPS", raising=False)
+    many = int(kernels.LOADING / kernels.PER_PASS) + 1
+    for passes, after in ((1, [False, False]), (many, [False, True]), (None, [True, True])):
+        with kernels.using("auto"), kernels.expecting(1):
+            kernels.expect(passes)
+            net, found = Net(parse_net(SMALL, file="t.prototxt")), []
+            for _ in range(2):
+                net.forward()
+                found.append(kernels.compiled())
+            assert found == after, passes
+            assert ("few passes" in kernels.description()) == (not after[1])
+    with kernels.using("auto"):
+        assert kernels.compiled(), "a block's count ends with it"
+
+
+def test_a_forward_of_large_blobs_pays_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    monkeypatch.delenv("MINICAFFE_LOOPS", raising=False)
+    net = Net(parse_net(SMALL, file="t.prototxt"))
+    passes = int(kernels.LOADING / (kernels.PER_PASS + kernels.PER_ELEMENT * 2 * 300 * 2000)) + 1
+    for shape, pays in (((2, 3), False), ((300, 2000), True)):
+        net.blobs["x"].reshape(*shape)
+        net.forward()
+        with kernels.using("auto"), kernels.expecting(passes):
+            kernels.count_work(net.nodes, backward=False)
+            assert kernels.compiled() == pays
+
+
+def test_the_users_choice_goes_before_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    monkeypatch.setenv("MINICAFFE_LOOPS", "numba")
+    with kernels.using("numba"), kernels.expecting(1):
+        assert kernels.compiled()
+    monkeypatch.delenv("MINICAFFE_LOOPS")
+    with kernels.expecting(1), kernels.using("numba"):
+        assert kernels.compiled()
+
+
+def test_a_watched_layer_does_not_wait_for_its_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading is no layer's time: a watched forward loads the loops before its first layer, another one in the background."""
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    asked = []
+    monkeypatch.setattr("minicaffe.net.compile_loops", lambda layers, backward, ahead: asked.append(ahead))
+    for watched in (False, True):
+        net = Net(parse_net(SMALL, file="t.prototxt"))
+        if watched:
+            net.before_forward(lambda i: None)
+        with kernels.using("numba"):
+            net.forward()
+            net.forward()
+    assert asked == [True, False]

@@ -1,1 +1,1 @@
-"""Convolutions and matrix products: columns, blocks of products, Winograd's method, and what is fused behind them."""
+"""Convolutions and matrix products: columns, blocked products, Winograd's method and fused epilogues."""

@@ -1,4 +1,4 @@
-"""The columns of a block of a convolution: what each window sees, one column a window, for products with the weights.
+"""The columns of a block of a convolution: one column for each window, for products with the weights.
 
     values (G, C * taps, windows)     of G groups of C channels; the windows of one image's rows, or of several small images
 
@@ -37,11 +37,10 @@ Index = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class PhaseLayout:
-    """Where the taps' runs lie in a map's phases (number of phases, *size), flattened.
+    """The positions of the taps' runs in a map's phases (number of phases, *size), flattened.
 
-    output: windows on each axis; size: of a phase; starts: of each tap's run; places: what each tap sees, without the
-    gaps, as indices of phases (C, N, phases, *size); length: of a run; gapped: of a run with the gap behind it, so that
-    it is (output[0], *size[1:]).
+    output: windows on each axis; size: of a phase; starts: of each tap's run; places: each tap's pixels, without the gaps, as
+    indices of phases (C, N, phases, *size); length: of a run; gapped: of a run with the following gap: (output[0], *size[1:]).
     """
 
     window: Window
@@ -54,19 +53,19 @@ class PhaseLayout:
     gapped: int
 
     def lay_out(self, x: Array, first: int, to: Array) -> None:
-        """Lay x (N, C, *map) out in to (C, N, phases, *size), for the windows from row `first` on."""
+        """Copy x (N, C, *map) into out (C, N, phases, *size), for the windows from row `first` on."""
         for i, inner, source in self._inside(x.shape[2:], first):
             if inner[1:] != tuple(slice(0, n) for n in self.size):  # the phase has a border, or rows past the map: zeros
                 to[:, :, i] = 0
             to[:, :, i][inner] = x[source].swapaxes(0, 1)
 
     def add_phases(self, phases: Array, first: int, x: Array) -> None:
-        """Add phases (C, N, phases, *size) to the pixels of x (N, C, *map) that they were laid out from."""
+        """Add phases (C, N, phases, *size) to the pixels of x (N, C, *map) that lay_out copied them from."""
         for i, inner, source in self._inside(x.shape[2:], first):
             x[source] += phases[:, :, i][inner].swapaxes(0, 1)
 
     def tight(self, rows: Array) -> Array:
-        """Return a view (..., *output) of rows (..., gapped), without their gaps."""
+        """Return rows (..., gapped) without their gaps: a view (..., *output)."""
         whole = rows.reshape(*rows.shape[:-1], self.output[0], *self.size[1:])
         index: Index = (..., *(slice(n) for n in self.output))
         return whole[index]
@@ -83,7 +82,7 @@ class PhaseLayout:
 
 @lru_cache(maxsize=512)
 def runs_of(window: Window, output: tuple[int, ...]) -> PhaseLayout:
-    """Return the runs of `output` windows on each axis."""
+    """Return the phase layout for `output` windows on each axis."""
     # tap t is so many windows, and a phase, away from its window's start
     steps = [[divmod(t * d, s) for t in range(k)] for k, d, s in zip(window.kernel, window.dilation, window.stride)]
     size = tuple(n + axis[-1][0] for n, axis in zip(output, steps))  # the last tap reaches furthest
@@ -107,7 +106,7 @@ WIDE, FEW = 64, 32
 class Columns:
     """The columns of the windows `output` (rows, ...) of `count` images, in `groups` groups, from row `first` on.
 
-    filters: how many of a group the columns are multiplied with. All arrays made are scratch's: the next block overwrites them.
+    filters: the number of a group's filters. All arrays are in scratch: the next block overwrites them.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class Columns:
         return values.reshape(self.groups, -1, self.length)
 
     def beside(self, dy: Array) -> Array:
-        """Return dy (N, G * M, *output) as (G, M, windows), as the columns stand; 0 in the gaps."""
+        """Return dy (N, G * M, *output) as (G, M, windows), in the order of the columns; 0 in the gaps."""
         if self.gapped:
             rows = self.scratch("beside", dy.shape[1], self.runs.gapped)
             rows[...] = 0  # what the columns hold in the gaps must add nothing
@@ -151,7 +150,7 @@ class Columns:
     def multiplied(self, matrix: Array, columns: Array, y: Array) -> Array:
         """Return matrix (G, M, C * taps) @ columns (G, C * taps, windows) as (1, G * M, windows).
 
-        It lies in y (N, G * M, *output) where numbers stand alike there, else it is to be `put` there.
+        The result is in y (N, G * M, *output) if y has the same memory layout; else `put` writes it there.
         """
         in_place = self.count == 1 and not self.gapped
         product = y if in_place else self._product(y.shape[1])[:, : self.length]
@@ -160,14 +159,14 @@ class Columns:
         return product.reshape(1, -1, self.length)
 
     def put(self, product: Array, y: Array) -> None:
-        """Put what multiplied returned into y (N, G * M, *output)."""
+        """Write the result of multiplied to y (N, G * M, *output)."""
         if self.gapped:
             y[0] = self.runs.tight(self._product(y.shape[1]))
         elif self.count > 1:
             y.swapaxes(0, 1)[...] = product.reshape(product.shape[1], self.count, *self.output)
 
     def add_back(self, columns: Array, dx: Array) -> None:
-        """Add columns (G, C * taps, windows) to the pixels of dx (N, G * C, *map) that they are of."""
+        """Add columns (G, C * taps, windows) to the pixels of dx (N, G * C, *map) that they were read from."""
         rows = self._by_tap(columns)
         phases = self._phases(dx.shape[1])
         phases[...] = 0
@@ -176,12 +175,12 @@ class Columns:
         self.runs.add_phases(phases, self.first, dx)
 
     def _by_tap(self, columns: Array) -> Array:
-        """Return columns (G, C * taps, windows) as (G * C, taps, *what a tap sees)."""
+        """Return columns (G, C * taps, windows) as (G * C, taps, *shape of one tap's pixels)."""
         sight = (self.length,) if self.gapped else (self.count, *self.output)
         return columns.reshape(-1, len(self.runs.starts), *sight)
 
     def _seen(self, phases: Array) -> list[Array]:
-        """Return what each tap sees, views of phases (C, N, phases, *size)."""
+        """Return the pixels that each tap reads: views of phases (C, N, phases, *size)."""
         if self.gapped:
             flat = phases.reshape(len(phases), -1)
             # a run may pass from row to row: what lies between is a gap
@@ -189,7 +188,7 @@ class Columns:
         return [phases[index] for index in self.runs.places]
 
     def _product(self, rows: int) -> Array:
-        """Return memory for a product, with room for the last row's gap, which `tight` needs."""
+        """Return memory for a product. It includes the last row's gap, which `tight` needs."""
         return self.scratch("product", rows, self.runs.gapped if self.gapped else self.length)
 
     def _phases(self, channels: int) -> Array:

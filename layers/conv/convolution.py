@@ -42,8 +42,8 @@ class Convolution(Fusing):
     bottom: x (N, C, *map), one or more of the same shape, sharing the weights. top: y (N, num_output, *windows), one
     for each bottom. Kernel, stride, pad and dilation in pixels. convolution_param.axis is C's axis; the axes before
     it are all images; no axis need follow. blobs: weight (num_output, C / group, *kernel), bias (num_output).
-    Raises LayerError when the window is not well given or does not fit the map, there are no channels, channels or
-    num_output are not divisible by group, bottoms differ, or the channels change after setup.
+    Raises LayerError when the window is invalid or does not fit the map, there are no channels, channels or num_output are not
+    divisible by group, bottoms differ, or the channels change after setup.
     """
 
     type = "Convolution"
@@ -96,7 +96,7 @@ class Convolution(Fusing):
         return Costs(multiply_adds, 0, cached, working)
 
     def _cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """Return the bytes of Winograd's factors or of panels, in TEST."""
+        """Return the bytes of Winograd's factors or of panels, cached in TEST."""
         if self._kept is None:
             return 0
         if self._by_winograd(bottom[0], top[0]):
@@ -106,7 +106,7 @@ class Convolution(Fusing):
         return panels_bytes(shapes, self.window, self.group, self.dtype)
 
     def _working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None) -> int:
-        """Return the bytes of Winograd's passes, or of columns and products, and of a weight gradient's two copies."""
+        """Return the bytes of Winograd's passes, or of columns, products and two copies for a weight gradient."""
         x, y = self._maps_shape(bottom[0]), self._maps_shape(top[0])
         if self._by_winograd(bottom[0], top[0]):
             forward, of_data, of_weight = self._winograd_passes(x, y)
@@ -119,7 +119,7 @@ class Convolution(Fusing):
         return blocks + (0 if propagate_down is None else 2 * data_bytes(self.blobs[:1]))
 
     def _by_winograd(self, x: Blob, y: Blob) -> bool:
-        """Return whether Winograd computes y from x. Only their types and shapes are looked at: nothing is allocated."""
+        """Return whether Winograd computes y from x. Reads only types and shapes and allocates nothing."""
         if self.spatial_axes != 2:
             return False
         shapes = self._maps_shape(x), self.blobs[0].shape, self._maps_shape(y)
@@ -147,7 +147,7 @@ class Convolution(Fusing):
             blob.reshape(self._top_shape)
 
     def _check_bottoms(self, bottom: Sequence[Blob]) -> tuple[int, ...]:
-        """Return the tops' shape. Raises LayerError for bottoms of other channels or axes."""
+        """Return the tops' shape. Raises LayerError if the bottoms' channels or axes do not match."""
         shape = bottom[0].shape
         spatial = shape[self.axis + 1 :]
         if len(spatial) != self.spatial_axes or shape[self.axis] != self.channels:
@@ -191,7 +191,7 @@ class Convolution(Fusing):
         return run
 
     def product(self, x: Blob, y: Blob, epilogue: Epilogue) -> Product:
-        """Return the product that computes y, then the epilogue, for these blobs or others of their shapes."""
+        """Return the product that computes y, then the epilogue, for these blobs or for others of the same shapes."""
         weight, *bias = self.blobs
         if bias:  # it comes first: it is part of y
             epilogue = joined([Epilogue(shift=bias[0].read_data().reshape(-1).copy()), epilogue], self.dtype)
@@ -206,7 +206,7 @@ class Convolution(Fusing):
         self.forward_gpu_with_epilogue(bottom, top, None)
 
     def forward_gpu_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: DeviceEpilogue | None) -> None:
-        """Run forward_gpu on maps of at most MOST_AXES axes, and then on the tops what comes after it, with the bias."""
+        """Run forward_gpu on maps of at most MOST_AXES axes, then apply the epilogue, with the bias, to the tops."""
         maps, weight = self._maps_gpu(bottom, top), self.blobs[0].device_data("read")
         bias = self.blobs[1].device_data("read") if len(self.blobs) > 1 else 0
         for x, y in zip(bottom, top, strict=True):
@@ -241,7 +241,7 @@ class Convolution(Fusing):
                 of_data(maps, dy, self.blobs[0].device_data("read"), x.device_diff("write"))
 
     def _maps(self, x: Array) -> Array:
-        """Return x (..., C, *map) as (N, C, *map), or without spatial axes as maps of one pixel (N, C, 1); a view."""
+        """Return x (..., C, *map) as a view (N, C, *map). Without spatial axes maps have one pixel: (N, C, 1)."""
         maps = x if self.axis == 1 else folded(x, self.axis)
         return maps if self.spatial_axes else maps[:, :, None]  # PIXEL wants one spatial axis
 
@@ -254,7 +254,7 @@ class Convolution(Fusing):
         gradients(x, dy, weight, self.window, self.group, dx, dweight)
 
     def _winograd_passes(self, x: tuple[int, ...], y: tuple[int, ...]) -> Sequence[Numbers]:
-        """Return what Winograd's forward and its gradients of data and of weights take, of maps of these shapes."""
+        """Return the counts of Winograd's forward, data gradient and weight gradient for maps of these shapes."""
         return winograd_weights.of_passes((x, self._weight_shape(), y), self.window, self.group, made=self.phase == TRAIN)
 
     def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:

@@ -1,12 +1,12 @@
-"""A convolution's three products, each by the algorithm that suits it: columns and BLAS, or Winograd's.
+"""A convolution's three products, each by the fastest algorithm: columns and BLAS, or Winograd's method.
 
 MINICAFFE_CONV=direct turns Winograd off; MINICAFFE_CONV=winograd takes it wherever it can compute at all, whatever the
 time; auto, or nothing, leaves the choice to `supports`. What gradients.py makes of few windows are products of
 matrices in any case.
 
 WeightCache: Winograd's factors are four times the weights, of 5x5 six times, and making them takes a third of the time of
-VGG16's last convolutions. In TEST they are used again while the weights are surely the same, or, where somebody holds a view of
-the weights and may write to them at any time, bit for bit those of a copy. The comparison takes 0.5 ms for 512x512 filters (9.4
+VGG16's last convolutions. In TEST they are reused while the weights are unchanged. If somebody holds a view of the weights and
+may write to them at any time, they are compared bit for bit with a copy. The comparison takes 0.5 ms for 512x512 filters (9.4
 MB), where the convolution takes 20. Panels (tiled.py) take no more time than a comparison: they are made anew.
 """
 
@@ -45,7 +45,7 @@ Product = Callable[[Array, Array, Array], None]
 
 
 class WeightCache:
-    """The factors or the panels of one layer's weights, whichever its maps wanted last."""
+    """The factors or the panels of one layer's weights, whichever was requested last."""
 
     def __init__(self) -> None:
         self._factors: Array | None = None
@@ -58,23 +58,23 @@ class WeightCache:
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes that are kept now: the factors, a copy of the weights, the panels."""
+        """Return the bytes kept now: of the factors, a copy of the weights and the panels."""
         return sum(one.nbytes for one in (self._of, self._factors, self._panels) if isinstance(one, np.ndarray))
 
     def look_at(self, weight: Blob) -> None:
-        """Watch these weights. Call it before views of them are made that factors or panels are then asked for."""
+        """Watch these weights. Call it before making views of them that are passed to `factors` or used for panels."""
         weight.data_address("read")  # of memory that is not there yet nobody could tell
         self._now = weight, Unchanged((weight,))
 
     def room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return memory for what is made of the weights in place of factors: the last one's, if it has this shape."""
+        """Return memory for panels, which replace the factors: the last panels' memory if its shape is the same."""
         self._of = self._factors = None
         if self._panels is None or self._panels.shape != shape:
             self._panels = paged_zeros(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
         return self._panels
 
     def factors(self, weight: Array, window: Window, group: int) -> Array:
-        """Return factors_of(weight, window, group), made anew only when the weights, their windows or groups have changed."""
+        """Return factors_of(weight, window, group). Recompute them only if the weights, window or group have changed."""
         now, self._now, self._panels = self._now, None, None
         how = window, group
         if self._factors is None or self._how != how or not self._is_of(weight, now):
@@ -89,7 +89,7 @@ class WeightCache:
         return self._factors
 
     def _is_of(self, weight: Array, now: tuple[Blob, Unchanged] | None) -> bool:
-        """Return whether the factors are of these weights, which were looked at now."""
+        """Return whether the factors belong to these weights, which look_at has just watched."""
         if isinstance(self._of, tuple):
             return now is not None and now[0] is self._of[0] and self._of[1].holds()
         return self._of is not None and self._of.shape == weight.shape and same_bits(self._of, weight)
@@ -98,7 +98,7 @@ class WeightCache:
 def factors_bytes(weight: Sequence[int], window: Window, group: int, held: bool) -> int:
     """Return the bytes that Winograd keeps for weights of this shape.
 
-    held: whether somebody holds a view of the weights. Then a copy of them is kept with the factors.
+    held: whether a view of the weights exists. Then a copy of them is kept with the factors.
     """
     return (held * math.prod(weight) + math.prod(factors_shape(weight, window, group))) * 4
 
@@ -126,9 +126,9 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
 def chosen(  # noqa: PLR0917
     x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue, kept: WeightCache | None = None
 ) -> Product:
-    """Return the product that suits these arrays: for them or others of their shapes and types, in equal circumstances.
+    """Return the fastest product for arrays of these shapes and types, in an unchanged environment.
 
-    kept: keeps what is made of the weights, which is good for as long as they have these values; None: it is for any weights.
+    kept: a cache for these weights' factors or panels. Without it the product accepts any weights.
     """
     if supports(x, weight, window, group, y, kept is not None):
         return by_winograd(window, group, epilogue, kept.factors(weight, window, group) if kept else None)
@@ -136,7 +136,7 @@ def chosen(  # noqa: PLR0917
 
 
 def by_winograd(window: Window, group: int, epilogue: Epilogue, factors: Array | None) -> Product:
-    """Return Winograd's product. factors: of the weights that it will be given, if at hand."""
+    """Return Winograd's product. factors: those of its weights, if available."""
     return lambda x, weight, y: winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
 
 
@@ -158,7 +158,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 
 @kernel
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
-    """Add to dweight (M, C / group, *kernel) what dy (N, M, *windows) and x (N, C, *map) give."""
+    """Add to dweight (M, C / group, *kernel) the gradient from dy (N, M, *windows) and x (N, C, *map)."""
     # Winograd declines where the sums are not finite
     if supports(x, dweight, window, group, dy, kept=False) and winograd_weights.add_weight_gradient(
         x, dy, window, group, dweight
@@ -169,16 +169,16 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
 @kernel
 def supports(x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool) -> bool:
-    """Return whether Winograd computes y (N, M, *size) from x (N, C, *map), and faster than the direct way.
+    """Return whether Winograd computes y (N, M, *size) from x (N, C, *map) faster than the direct product.
 
-    It can where all is float32 and the window `possible`. kept: whether its factors are kept. Measured against the direct way
-    on 1 and 2 threads:
+    It can if all arrays are float32 and the window is `possible`. kept: whether its factors are kept. Measured against the
+    direct product on 1 and 2 threads:
     - below 32 channels to 16 filters a group, the transforms take longer than the products they save (32 to 32: 0.75 of
       the direct time, 16 to 16: 1.2, 3 to 64: 3);
-    - below 48 tiles, each product is too thin and reads its factors for little (14x14: 0.6 to 1.1 on one thread, up to 2
-      on two; 28x28, 56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles to be worth making;
-    - maps of which little is left in the last tiles compute in vain (7x7 in 8x16: 1).
-    Of larger kernels than 3x3 factors of more than 64 MB are not made: a fully connected layer made a convolution has them.
+    - below 48 tiles, each product is too thin for its factors (14x14: 0.6 to 1.1 on one thread, up to 2 on two; 28x28,
+      56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles;
+    - maps that hardly reach into their last tiles waste work (7x7 in 8x16: 1).
+    For kernels larger than 3x3, factors of more than 64 MB are not made. A fully connected layer as a convolution has them.
     """
     return supports_from(LEAST_CHANNELS, LEAST_TILES, x, weight, window, group, y, kept)
 
@@ -186,7 +186,7 @@ def supports(x: Array, weight: Array, window: Window, group: int, y: Array, kept
 def supports_from(  # noqa: PLR0917
     channels: int, tiles: int, x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool
 ) -> bool:
-    """Return the same for at least so many channels, and tiles where factors are kept."""
+    """Return `supports` with these least numbers of channels, and of tiles if factors are kept."""
     is_single = all(array.dtype == np.float32 for array in (x, weight, y))
     # Tiling.blocks divides by the number of groups
     if not (is_single and winograd.possible(window) and min(y.shape) > 0 and len(x) > 0):
@@ -208,7 +208,7 @@ def supports_from(  # noqa: PLR0917
 
 
 def wanted_way() -> str:
-    """Return the environment's MINICAFFE_CONV, or "auto". Raises Error where it is none of the three."""
+    """Return the environment's MINICAFFE_CONV, or "auto". Raises Error if it is none of the three values."""
     way = os.environ.get(VARIABLE) or WAYS[0]
     if way not in WAYS:
         raise Error(f"{VARIABLE} must be one of {', '.join(WAYS)}, got {way!r}")

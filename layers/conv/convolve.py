@@ -58,7 +58,7 @@ JOINED, JOINED_BYTES = 128, 128 << 10
 
 @dataclass(frozen=True)
 class Block:
-    """Images, groups of channels, rows of windows, and of each group the filters (forward) or the channels (backward)."""
+    """A block: images, groups of channels, rows of windows, and each group's filters (forward) or channels (backward)."""
 
     images: slice
     groups: slice
@@ -70,8 +70,8 @@ class Block:
 class Work:
     """The work that is cut into blocks.
 
-    images; rows of windows in each; windows in a row; groups; lanes: filters or channels of a group that can be taken apart;
-    column_bytes: of a group's column and its products, 0 where no columns are made; multiplications: of a group's window.
+    images; rows of windows in each; windows in a row; groups; lanes: a group's filters or channels, which can be separated;
+    column_bytes: of a group's column and its products, 0 without columns; multiplications: of a group's window.
     """
 
     images: int
@@ -83,7 +83,7 @@ class Work:
     multiplications: int
 
     def sizes(self) -> tuple[int, int, int]:
-        """Return how many parts images, rows and groups are cut into, for the sake of cache and memory."""
+        """Return into how many parts images, rows and groups are cut, to fit cache and memory."""
         image = self.rows * self.row
         # windows whose columns take BLOCK_BYTES
         fitting = max(LEAST, BLOCK_BYTES // self.column_bytes) if self.column_bytes else MOST_DIRECT
@@ -99,7 +99,7 @@ class Work:
 
     @property
     def is_small(self) -> bool:
-        """Return whether one thread computes it soonest."""
+        """Return whether one thread is the fastest."""
         each = self.multiplications + COPIED * self.column_bytes
         return self.images * self.rows * self.row * self.groups * each <= MOST_ALONE
 
@@ -119,7 +119,7 @@ class Work:
         return [Block(*cuts) for cuts in product(*self._cuts(images, groups, rows, lanes))]
 
     def over_images(self) -> list[list[Block]]:
-        """Return tasks of blocks, each of which has images and channels to itself, and all their rows in order."""
+        """Return tasks: lists of blocks. No two tasks share images and channels; each has all their rows in order."""
         images, rows, groups = self.sizes()
         lanes = 1
         if images * groups < 4 * get_num_threads():
@@ -132,9 +132,9 @@ class Work:
         return [[Block(i, g, r, lane) for r in of_rows] for i, g, lane in product(of_images, of_groups, of_lanes)]
 
     def over_channels(self) -> list[list[Block]]:
-        """Return tasks of blocks, each of which has groups and channels to itself, and all their images and rows in order.
+        """Return tasks: lists of blocks. No two tasks share groups and channels; each has all their images and rows in order.
 
-        Where a group has few channels, tasks share them and have images and rows to themselves: the caller adds their sums up.
+        If a group has few channels, no two tasks share images and rows instead, and the caller adds up their sums.
         """
         images, rows, groups = self.sizes()
         if self.groups == 1 and self.lanes < 2 * FEWEST_CHANNELS:
@@ -149,30 +149,30 @@ class Work:
         return [[Block(i, g, r, lane) for i, r in product(of_images, of_rows)] for g, lane in product(of_groups, of_lanes)]
 
     def _cuts(self, *counts: int) -> list[list[slice]]:
-        """Return the images, groups, rows and lanes in so many parts each."""
+        """Return the slices of images, groups, rows and lanes, each axis cut into the given number of parts."""
         return [cut(*both) for both in zip((self.images, self.groups, self.rows, self.lanes), counts, strict=True)]
 
     def _lanes(self, wanted: int, images: int, rows: int) -> int:
-        """Return into how many parts filters or channels are cut, at most, with so many parts of images and rows."""
+        """Return the most parts to cut filters or channels into, at most `wanted`, if images and rows have these parts."""
         return max(1, min(wanted, self._windows(images, rows) * self.multiplications // LEAST_PRODUCT))
 
     def _windows(self, images: int, rows: int) -> int:
-        """Return the fewest windows of a product of so many parts of images and rows."""
+        """Return the fewest windows of a product if images and rows are cut into so many parts."""
         return max(1, self.images // images) * max(1, self.rows // rows) * self.row
 
 
 def _more(count: int, most: int, times: int) -> int:
-    """Return count, or a number above it and not above most with which count * times is a multiple of the threads."""
+    """Return the least number from count on whose product with times is a multiple of the threads, at most `most`."""
     threads = get_num_threads()
     step = threads // math.gcd(threads, times)
     return min(most, math.ceil(count / step) * step)
 
 
 def run_tasks(tasks: Sequence[Sequence[Block]], work: Callable[[Sequence[Block], Scratch], None], matrix: Array) -> None:
-    """Call work(task, scratch) for every task, on all threads; a thread's tasks use one Scratch.
+    """Call work(task, scratch) for every task, on all threads. A thread's tasks use one Scratch.
 
-    matrix: the weights (group, M / group, C / group, taps). Where a group sees one channel, as in depthwise convolutions,
-    copying takes most of the time: there Scratch is kept from call to call.
+    matrix: the weights (group, M / group, C / group, taps). If a group has one channel, as in depthwise convolutions, copying
+    takes most of the time: then Scratch is kept between calls.
     """
     keep = len(matrix) > 1 and matrix.shape[2] == 1
 
@@ -233,7 +233,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
-    """Add to dweight (M, C / group, *kernel) what dy (N, M, *windows) and x (N, C, *map) give."""
+    """Add to dweight (M, C / group, *kernel) the gradient from dy (N, M, *windows) and x (N, C, *map)."""
     matrix, xs, dys = _matrix(dweight, group), _grouped(x, group), _grouped(dy, group)
     filters, channels = matrix.shape[1:3]
     tasks = _work(dy, matrix, window, lanes=channels).over_channels() if dy.size else []
@@ -257,13 +257,13 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
 
 def _is_one_task(multiplications: int, y: Array) -> bool:
-    """Return whether one product on one thread makes y (1, M, *map) soonest."""
+    """Return whether one product on one thread computes y (1, M, *map) fastest."""
     few = get_num_threads() == 1 or multiplications <= MOST_ALONE
     return few and math.prod(y.shape[2:]) <= MOST_DIRECT
 
 
 def _one_product(x: Array, weight: Array, y: Array, epilogue: Epilogue) -> None:
-    """Convolve one image by windows of one pixel, without blocks: on small maps these would take as long as the product."""
+    """Convolve one image with a window of one pixel, without blocks. On small maps blocks cost as much as the product."""
     product = y.reshape(y.shape[1], -1)
     np.matmul(weight.reshape(len(weight), -1), x.reshape(x.shape[1], -1), out=product)
     epilogue(product[None])
@@ -276,7 +276,7 @@ def _work(y: Array, matrix: Array, window: Window, lanes: int) -> Work:
 
 
 def _columns(block: Block, y: Array, window: Window, filters: int, scratch: Scratch) -> Columns:
-    """Return the columns of the windows of y (N, M, *output), a block's part."""
+    """Return the columns of the windows of y (N, M, *output), part of a block."""
     groups = block.groups.stop - block.groups.start
     return Columns(window, len(y), groups, block.rows.start, y.shape[2:], filters=filters, scratch=scratch)
 

@@ -1,4 +1,4 @@
-"""Deconvolution: convolution's transpose; every pixel of x adds its multiple of a kernel to y, windows apart.
+"""Deconvolution: convolution's transpose. Each pixel of x adds its multiple of a kernel to y, one stride apart.
 
     y[m] = bias[m] + sum over c, o, taps with o * stride - pad + taps * dilation = this pixel of weight[c, m, taps] * x[c, o]
 Source: Caffe's deconv_layer.cpp.

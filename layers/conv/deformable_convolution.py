@@ -1,4 +1,4 @@
-"""Convolutions whose taps are moved, each by an offset of its own at each window."""
+"""Convolutions whose taps are moved, each by its own offset at each window."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from minicaffe.threads import get_num_threads
 
 
 class DeformableConvolution(Layer):
-    """Convolution with moved taps (see the module's formula).
-
-    A convolution whose taps are moved, each by an offset of its own at each window.
+    """Convolution whose taps are moved, each by its own offset at each window.
 
         y[m, o] = bias[m] + sum over c, taps of weight[m, c, tap] * x[c] at (o * stride - pad + tap * dilation + offset[g, tap,
         o])
@@ -36,7 +34,7 @@ class DeformableConvolution(Layer):
     bottom: x (N, C, H, W); offset (N, deformable_group * kh * kw * 2, OH, OW) in pixels of the map, of each tap first down,
     then to the right. top: y (N, num_output, OH, OW). Both bottoms get gradients. blobs: weight (num_output, C / group, kh,
     kw), bias (num_output).
-    Raises LayerError when the window is not well given or does not fit the map, the offset has another shape, channels are not
+    Raises LayerError when the window is invalid or does not fit the map, the offset has another shape, channels are not
     divisible by group and deformable_group or num_output by group, axis is not 1, or the channels change after setup.
     """
 
@@ -91,8 +89,10 @@ class DeformableConvolution(Layer):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=multiply_adds, working=working)
 
     def _working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], backward: bool) -> int:
-        """Return an image's map, the index and the share of each sample's four pixels, and while they are made twice that; then
-        blocks of columns, in backward an image's columns, and the order in which they are added to pixels.
+        """Return the bytes of an image's padded map, its samples and blocks of columns.
+
+        Each sample needs the indices and shares of its four pixels, and twice that while they are computed. Backward holds all
+        columns of an image, and the order in which they are added to pixels.
         """
         size, pixels, windows = self.dtype.itemsize, math.prod(bottom[0].shape[2:]), math.prod(top[0].shape[2:])
         numbers = windows * self.deformable_group * math.prod(self.window.kernel)
@@ -158,19 +158,20 @@ class DeformableConvolution(Layer):
         return Tables.of(self.blobs[0].data, self.rimmed_window, self.group)
 
     def _rimmed(self, x: Array) -> Array:
-        """Return x (N, C, H, W) in its rim."""
+        """Return x (N, C, H, W) in its border of zeros."""
         ends = (self.rim, self.rim)
         return np.pad(x, ((0, 0), (0, 0), ends, ends)) if self.rim else x
 
     @property
     def rimmed_window(self) -> Window:
-        """The window as it lies on the map in its rim."""
+        """Return the window relative to the map in its border."""
         return replace(self.window, pad=tuple(pad - self.rim for pad in self.window.pad))
 
 
 def convolve_by_definition(x: Array, offset: Array, weight: Array, window: Window, group: int) -> Array:
-    """Return y (N, M, OH, OW), without a bias, of x (N, C, H, W), offset (N, groups * taps * 2, OH, OW), weight (M, C / group,
-    kh, kw).
+    """Return y (N, M, OH, OW), without a bias.
+
+    x (N, C, H, W), offset (N, groups * taps * 2, OH, OW), weight (M, C / group, kh, kw).
     """
     channels, (filters, per_group), taps = x.shape[1], weight.shape[:2], math.prod(window.kernel)
     y = np.zeros((len(x), filters, *offset.shape[2:]), x.dtype)
@@ -190,7 +191,7 @@ def convolve_by_definition(x: Array, offset: Array, weight: Array, window: Windo
 
 
 def sample_by_definition(x: Array, h: float, w: float) -> float:
-    """Return x (H, W) between its pixels; past the centre of the last one it is that pixel, and 0 outside [0, H) x [0, W)."""
+    """Return the value of x (H, W) between pixels: the last pixel past its centre, and 0 outside [0, H) x [0, W)."""
     height, width = x.shape
     if not (0 <= h < height and 0 <= w < width):
         return 0.0
@@ -203,9 +204,7 @@ def sample_by_definition(x: Array, h: float, w: float) -> float:
 
 
 class ModulatedDeformableConvolution(DeformableConvolution):
-    """Convolution with moved and weighted taps (see the module's formula).
-
-    A deformable convolution whose samples each have a factor, the mask.
+    """Deformable convolution whose samples are each multiplied by a factor, the mask.
 
         y[m, o] = bias[m] + sum over c, taps of weight[m, c, tap] * mask[g, tap, o] * x[c] at (o * stride - pad + tap * dilation
                   + offset[g, tap, o])
@@ -233,7 +232,7 @@ class ModulatedDeformableConvolution(DeformableConvolution):
             raise self.error(f"the mask must have shape {wanted}, {what}, got {bottom[2].shape}", "bottom[2]")
 
     def _working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], backward: bool) -> int:
-        """As DeformableConvolution, with all maps in a rim, an image's mask, and samples to multiply their gradient by."""
+        """Return DeformableConvolution's bytes, with all maps in a border, an image's mask, and samples for its gradient."""
         count, channels, *size = bottom[0].shape
         rimmed = count * channels * math.prod(n + 2 for n in size) * (1 + backward)
         return super()._working_bytes(bottom, top, backward) + (rimmed + 2 * bottom[2].count) * self.dtype.itemsize

@@ -35,7 +35,7 @@ LEAST = 256
 
 
 class Places(NamedTuple):
-    """Where the taps of one image's windows sample the map, each array (windows, taps, deformable groups).
+    """Where the taps of one image's windows sample the map. Each array is (windows, taps, deformable groups).
 
     inside: whether the sample is on the map, at row `low_h` + `share_h` and column `low_w` + `share_w`; a sample outside is 0.
     high_h, high_w: the next row and column, or the same one at the map's end.
@@ -50,19 +50,14 @@ class Places(NamedTuple):
     share_w: Array
 
     def neighbours(self) -> Iterator[tuple[Ints, Ints, Array]]:
-        """(rows, columns, share in the sample) of each of the four pixels of every sample: low low, low high, high low, high
-        high.
-        """
+        """Return (rows, columns, share) of each sample's four pixels: low low, low high, high low, high high."""
         one = self.share_h.dtype.type(1)
         for row, of_row in ((self.low_h, one - self.share_h), (self.high_h, self.share_h)):
             for column, of_column in ((self.low_w, one - self.share_w), (self.high_w, self.share_w)):
                 yield row, column, of_row * of_column
 
     def pixels(self, size: tuple[int, int]) -> Ints:
-        """Return the four neighbours (4, windows, taps, groups) in the flat map.
-
-        One past its end where the sample is outside.
-        """
+        """Return the four neighbours (4, windows, taps, groups) in the flat map; one past its end if the sample is outside."""
         beyond = size[0] * size[1]
         flat = [np.where(self.inside, row * size[1] + column, beyond) for row, column, _ in self.neighbours()]
         return np.stack(flat)
@@ -73,10 +68,10 @@ class Places(NamedTuple):
 
 
 def places_of(offset: Array, window: Window, size: tuple[int, int]) -> Places:
-    """Return offset (groups * taps * 2, windows down, windows across) of one image, rows first -> where its samples lie on a
-    map of that size (H, W).
+    """Return the places of one image's samples on a map (H, W).
 
-    A sample is on the map from its first pixel to one past its last; past the last pixel's centre it has that pixel's value.
+    offset: (groups * taps * 2, windows down, windows across), rows first. A sample is on the map from its first pixel to one
+    past its last; past the last pixel's centre it has that pixel's value.
     """
     taps, (down, across) = math.prod(window.kernel), offset.shape[1:]
     moves = offset.reshape(-1, taps, 2, down * across).transpose(2, 3, 1, 0)  # (2, windows, taps, groups)
@@ -93,7 +88,10 @@ def places_of(offset: Array, window: Window, size: tuple[int, int]) -> Places:
 
 
 def _axis(move: Array, corner: Ints, step: Ints, size: int) -> tuple[Array, Ints, Ints, Array]:
-    """Return move (windows, taps, groups), corner (windows,), step (taps,) -> inside, low, high, share of high."""
+    """Return inside, low, high and the share of high along one axis.
+
+    move: (windows, taps, groups); corner: (windows,); step: (taps,).
+    """
     dtype = move.dtype
     corner, step = corner[:, None, None], step[:, None]
     at = (corner + step).astype(dtype) + move
@@ -107,8 +105,10 @@ def _axis(move: Array, corner: Ints, step: Ints, size: int) -> tuple[Array, Ints
 
 
 class Samples(NamedTuple):
-    """The rows that one image's columns are made of: `maps` (pixels * groups + groups, C / groups), 0 past the last pixel; read
-    and share (4, windows * taps * groups): which rows of maps, and their shares. each: rows of a window.
+    """The pixels that one image's columns are computed from.
+
+    maps (pixels * groups + groups, C / groups): 0 past the last pixel. read and share (4, windows * taps * groups): rows of
+    maps, and their shares. each: rows of a window.
     """
 
     maps: Array
@@ -119,7 +119,7 @@ class Samples(NamedTuple):
     places: Places
 
     def put(self, first: int, rows: Array, term: Array) -> None:
-        """Write to rows (n, C / groups) the samples from number `first` on; term: as large, overwritten."""
+        """Write to rows (n, C / groups) the samples from number `first` on. term: an array of the same size, overwritten."""
         part = slice(first, first + len(rows))
         for k in range(4):
             to = term if k else rows
@@ -130,12 +130,12 @@ class Samples(NamedTuple):
                 rows += to
 
     def columns(self, windows: slice, columns: Array, scratch: Scratch) -> None:
-        """Write to columns (windows, taps, C) those of these windows."""
+        """Write the columns (windows, taps, C) of these windows."""
         for first, rows, term in self._chunks(windows, columns, scratch):
             self.put(first, rows, term)
 
     def products(self, windows: slice, columns: Array, scratch: Scratch) -> Array:
-        """Return the sums over a group's channels of columns (windows, taps, C) times each of the four pixels: (4, rows)."""
+        """Return each of the four pixels times columns (windows, taps, C), summed over a group's channels: (4, rows)."""
         sums = np.empty((4, (windows.stop - windows.start) * self.each), columns.dtype)
         for first, rows, term in self._chunks(windows, columns, scratch):
             start = first - windows.start * self.each
@@ -145,8 +145,9 @@ class Samples(NamedTuple):
         return sums
 
     def slopes(self, windows: slice, columns: Array, scratch: Scratch) -> Array:
-        """Return columns (windows, taps, C), the gradient of these windows' -> that of their offsets (2, windows, taps,
-        groups).
+        """Return the gradient of these windows' offsets (2, windows, taps, groups).
+
+        columns: their gradient (windows, taps, C).
         """
         low_low, low_high, high_low, high_high = self.products(windows, columns, scratch).reshape(
             4, len(columns), -1, self.groups
@@ -156,7 +157,7 @@ class Samples(NamedTuple):
         return np.stack([down, (low_high - low_low) * (1 - high_h) + (high_high - high_low) * high_h])
 
     def data_gradient(self, columns: Array, dx: Array, scratch: Scratch) -> None:
-        """Compute dx (C, H, W) of the columns' gradient (windows, taps, C); it is overwritten."""
+        """Compute dx (C, H, W) from the columns' gradient, which is overwritten."""
         adding = adding_of(self)
         maps = scratch("maps", *self.maps.shape)
         maps[...] = 0
@@ -174,7 +175,7 @@ class Samples(NamedTuple):
         dx.reshape(len(dx), -1)[...] = maps[: len(maps) - self.groups].reshape(-1, len(dx)).T
 
     def _chunks(self, windows: slice, columns: Array, scratch: Scratch) -> Iterator[tuple[int, Array, Array]]:
-        """Yield the columns of these windows as rows, ROW_BYTES at a time: (first row's number, rows, as large an array)."""
+        """Yield the columns of these windows as rows, ROW_BYTES at a time: (first row's number, rows, an array as large)."""
         rows = columns.reshape(-1, self.maps.shape[1])
         step = max(1, ROW_BYTES // rows.strides[0])
         term = scratch("term", min(step, len(rows)), rows.shape[1])
@@ -195,8 +196,9 @@ class AnySamples(Protocol):
 
 @kernel
 def samples_of(x: Array, offset: Array, window: Window) -> AnySamples:
-    """Return x (C, H, W) and offset (groups * taps * 2, windows down, windows across) of one image -> what its columns are made
-    of.
+    """Return the samples for one image's columns.
+
+    x: (C, H, W); offset: (groups * taps * 2, windows down, windows across).
     """
     places = places_of(offset, window, (x.shape[1], x.shape[2]))
     _, taps, groups = places.inside.shape
@@ -210,7 +212,7 @@ def samples_of(x: Array, offset: Array, window: Window) -> AnySamples:
 
 
 class Adding(NamedTuple):
-    """Rows of the columns in the order in which their shares are added to pixels: what the samples read, turned around.
+    """The rows of the columns in the order in which they are added to pixels: the transpose of Samples' reads.
 
     pixel (P,): rows of maps that samples read, those of most samples first; having[k] of them have more than k terms; first
     (P,): where a pixel's terms start in row and share (T,).
@@ -239,8 +241,9 @@ class Adding(NamedTuple):
 
 
 def adding_of(samples: Samples) -> Adding:
-    """Return what samples read, by pixel; the terms of a pixel are its low low neighbours, then low high ones and so on, by
-    rising row.
+    """Return the samples' reads sorted by pixel.
+
+    A pixel's terms are ordered by neighbour (low low first, then low high, ...), then by row.
     """
     outside = len(samples.maps) - samples.groups
     target = samples.read.reshape(-1)
@@ -253,7 +256,7 @@ def adding_of(samples: Samples) -> Adding:
 
 
 def _stable_order(numbers: Ints, beyond: int) -> Ints:
-    """Return the stable order of whole numbers from 0 to below `beyond`: NumPy's radix sort, 16 bits at a time."""
+    """Return the stable order of whole numbers in [0, beyond), with NumPy's radix sort, 16 bits at a time."""
     order = np.argsort((numbers & 0xFFFF).astype(np.uint16), kind="stable")
     shift = 16
     while beyond >> shift:
@@ -263,38 +266,39 @@ def _stable_order(numbers: Ints, beyond: int) -> Ints:
 
 
 class Tables(NamedTuple):
-    """A deformable convolution: its window, and weight (group, taps, C / group, M / group), as columns stand."""
+    """A deformable convolution: its window, and weight (group, taps, C / group, M / group), in the order of the columns."""
 
     window: Window
     weight: Array
 
     @classmethod
     def of(cls, weight: Array, window: Window, group: int) -> Tables:
-        """Return weight (M, C / group, kh, kw)."""
+        """Return the tables of weight (M, C / group, kh, kw)."""
         parted = weight.reshape(group, len(weight) // group, weight.shape[1], -1)
         return cls(window, np.ascontiguousarray(parted.transpose(0, 3, 2, 1)))
 
     def matrices(self) -> Iterator[tuple[slice, slice, Array]]:
-        """(channels, filters, weight (taps * C / group, M / group)) of each group."""
+        """Return (channels, filters, weight (taps * C / group, M / group)) of each group."""
         group, taps, channels, filters = self.weight.shape
         for g, matrix in enumerate(self.weight.reshape(group, taps * channels, filters)):
             yield slice(g * channels, (g + 1) * channels), slice(g * filters, (g + 1) * filters), matrix
 
     def columns(self, windows: int, scratch: Scratch) -> Array:
-        """Room for columns (windows, taps, C)."""
+        """Return memory for columns (windows, taps, C)."""
         group, taps, channels, _ = self.weight.shape
         return scratch("columns", windows, taps, group * channels)
 
     def parts(self, windows: int) -> list[slice]:
-        """Return the windows in parts whose columns take about BLOCK_BYTES."""
+        """Return slices of the windows whose columns take about BLOCK_BYTES."""
         group, taps, channels, _ = self.weight.shape
         count = max(LEAST, BLOCK_BYTES // (group * channels * taps * self.weight.itemsize))
         return [slice(i, min(i + count, windows)) for i in range(0, windows, count)]
 
 
 def convolve(x: Array, offset: Array, tables: Tables, y: Array, mask: Array | None = None) -> None:
-    """Compute y (N, M, *windows) of x (N, C, H, W), offset (N, groups * taps * 2, *windows) and mask (N, groups * taps,
-    *windows); y is overwritten.
+    """Compute y (N, M, *windows), which is overwritten.
+
+    x (N, C, H, W), offset (N, groups * taps * 2, *windows), mask (N, groups * taps, *windows).
     """
     for n, out in enumerate(y.reshape(*y.shape[:2], math.prod(y.shape[2:]))):
         samples, factors = samples_of(x[n], offset[n], tables.window), _factors(mask, n, tables)
@@ -302,7 +306,7 @@ def convolve(x: Array, offset: Array, tables: Tables, y: Array, mask: Array | No
 
 
 def _factors(mask: Array | None, n: int, tables: Tables) -> Array | None:
-    """Image n's mask (groups * taps, *windows) as its columns stand, (windows, taps, groups)."""
+    """Return image n's mask (groups * taps, *windows) in the order of the columns: (windows, taps, groups)."""
     if mask is None:
         return None
     taps, windows = tables.weight.shape[1], math.prod(mask.shape[2:])
@@ -310,14 +314,14 @@ def _factors(mask: Array | None, n: int, tables: Tables) -> Array | None:
 
 
 def _times(columns: Array, factors: Array | None, part: slice) -> None:
-    """Multiply the columns (windows, taps, C) of part of the windows by their factors, if there are any."""
+    """Multiply the columns (windows, taps, C) of some of the windows by their factors, if there are any."""
     if factors is not None:
         by_group = columns.reshape(*factors[part].shape, -1)
         by_group *= factors[part][..., None]
 
 
 def _dealt(todo: Sequence[slice]) -> list[Sequence[slice]]:
-    """Return the parts for each thread."""
+    """Return each thread's parts."""
     return [todo[mine] for mine in parts(len(todo))]
 
 
@@ -332,7 +336,10 @@ def _convolve(samples: AnySamples, factors: Array | None, tables: Tables, window
 
 
 class Wanted(NamedTuple):
-    """The gradients to compute: dx (N, C, H, W), doffset, dmask (overwritten), dweight (M, C / group, kh, kw) (added to)."""
+    """The gradients to compute.
+
+    dx (N, C, H, W), doffset and dmask are overwritten; dweight (M, C / group, kh, kw) is added to.
+    """
 
     dx: Array | None
     doffset: Array | None
@@ -341,7 +348,10 @@ class Wanted(NamedTuple):
 
 
 def gradients(x: Array, offset: Array, dy: Array, tables: Tables, wanted: Wanted, mask: Array | None = None) -> None:
-    """From dy (N, M, *windows). An image's columns, and then their gradient, are made as a whole."""
+    """Compute the wanted gradients from dy (N, M, *windows).
+
+    All columns of an image, then their gradients, are held at once.
+    """
     total = np.zeros_like(tables.weight)
     scratch = Scratch(x.dtype)
     for n, (image, moves) in enumerate(zip(x, offset)):
@@ -385,7 +395,7 @@ def _add_weight_gradient(columns: Array, dy: Array, tables: Tables, total: Array
 
 
 def _column_gradients(dy: Array, tables: Tables, windows: Sequence[slice], columns: Array) -> None:
-    """Compute columns (windows, taps, C) of dy (M, windows)."""
+    """Compute columns' gradient (windows, taps, C) from dy (M, windows)."""
     for part in windows:
         for channels, filters, matrix in tables.matrices():
             product = dy[filters, part].T @ matrix.T
@@ -393,8 +403,9 @@ def _column_gradients(dy: Array, tables: Tables, windows: Sequence[slice], colum
 
 
 def _mask_gradients(samples: AnySamples, windows: Sequence[slice], columns: Array, dmask: Array) -> None:
-    """Compute dmask (groups * taps, *windows) of the gradient of the masked columns: it times the samples, summed over a
-    group's channels.
+    """Compute dmask (groups * taps, *windows).
+
+    It is the gradient of the masked columns times the samples, summed over a group's channels.
     """
     scratch = Scratch(columns.dtype)
     flat = dmask.reshape(samples.groups, columns.shape[1], -1)
@@ -406,7 +417,10 @@ def _mask_gradients(samples: AnySamples, windows: Sequence[slice], columns: Arra
 
 
 def _offset_gradients(samples: AnySamples, windows: Sequence[slice], columns: Array, doffset: Array) -> None:
-    """Compute doffset (groups * taps * 2, *windows) of the columns' gradient: it times the slopes of the bilinear samples."""
+    """Compute doffset (groups * taps * 2, *windows).
+
+    It is the columns' gradient times the slopes of the bilinear samples.
+    """
     scratch = Scratch(columns.dtype)
     flat = doffset.reshape(samples.groups, columns.shape[1], 2, -1)
     for part in windows:

@@ -1,4 +1,4 @@
-"""A convolution's two gradients, of the part of dy that is not zero.
+"""A convolution's two gradients, computed from the nonzero part of dy.
 
 The loss of a detector is that of few boxes. RPN's 3x3 convolution learns from 256 anchors, in a tenth of its windows; the boxes
 of R-FCN from the filters of the image's classes, one to five of 21; SSD's from a few hundred of 8732. All else of dy is zero,
@@ -31,9 +31,9 @@ Indices = NDArray[np.intp]
 
 
 class Sight(NamedTuple):
-    """The number of an image, which columns are its windows', and the pixels of its map that they see (taps * windows,).
+    """The pixels that columns read: an image's number, its windows' columns, and pixels of its map (taps * windows,).
 
-    Those of all windows' first tap come first. Where a tap lies outside the map, the pixel is one after the last.
+    The pixels of all windows' first tap come first. For a tap outside the map, the pixel is one past the last.
     """
 
     image: int
@@ -65,9 +65,9 @@ BYTES = 32 << 20
 def gradients(  # noqa: PLR0917
     x: Array, dy: Array, weight: Array, window: Window, group: int, dx: Array | None, dweight: Array | None
 ) -> None:
-    """Compute dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel); add what x and dy give to dweight.
+    """Compute dx (N, C, *map) and add to dweight (M, C / group, *kernel), from x and dy (N, M, *windows).
 
-    None: not wanted. What zeros of dy are multiplied with may be left out, even where it is infinite or NaN.
+    None: not wanted. Products with zeros of dy may be left out, even those of infinity or NaN.
     """
     filters, windows = _not_zero(dy, weight, window) if group == 1 and x.size else (None, None)
     made = dweight
@@ -91,7 +91,7 @@ def gradients(  # noqa: PLR0917
 def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None, Indices | None]:
     """Return the filters, and the windows of all images, in which dy (N, M, *windows) is not zero.
 
-    None where most are not, or where to look for zeros would not pay.
+    Return None if most are not zero, or if looking for zeros would not pay.
     """
     each = math.prod(dy.shape[2:])
     count = len(dy) * each
@@ -118,7 +118,7 @@ def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None,
 def _of_windows(  # noqa: PLR0917
     x: Array, dy: Array, weight: Array, window: Window, dx: Array | None, dweight: Array | None, windows: Indices
 ) -> None:
-    """Compute gradients where dy is zero in all other windows."""
+    """Compute the gradients if dy is zero in all other windows."""
     if dx is not None:
         dx[...] = 0
     maps, matrix = dy.reshape(*dy.shape[:2], -1), weight.reshape(len(weight), -1)
@@ -139,7 +139,7 @@ def _of_windows(  # noqa: PLR0917
 
 
 def _sights(image: Indices, place: Indices, window: Window, size: tuple[int, ...], output: tuple[int, ...]) -> Iterator[Sight]:
-    """Yield what the windows at these places of output see, of maps of this size; the images in order."""
+    """Yield the pixels of maps of this size that the windows at these places read, image by image."""
     stride, pad, dilation, sizes = (np.array(one)[:, None] for one in (window.stride, window.pad, window.dilation, size))
     first = np.array(np.unravel_index(place, output)) * stride - pad  # (axes, windows)
     taps = [first + np.array(tap)[:, None] * dilation for tap in product(*map(range, window.kernel))]
@@ -151,7 +151,7 @@ def _sights(image: Indices, place: Indices, window: Window, size: tuple[int, ...
 
 
 def _gather(x: Array, sights: Sequence[Sight], columns: Array) -> None:
-    """Copy the pixels of x (N, C, *map) to columns (C, taps, windows); 0 where there is none."""
+    """Copy the pixels of x (N, C, *map) to columns (C, taps, windows), 0 outside the map."""
     maps = x.reshape(*x.shape[:2], -1)
 
     def gather(part: slice) -> None:
@@ -176,6 +176,6 @@ def _add_back(columns: Array, sights: Sequence[Sight], dx: Array) -> None:
 
 @kernel
 def add_columns(columns: Array, pixels: Indices, windows: slice, maps: Array) -> None:
-    """Add some columns (C, taps, windows) to maps (C, pixels). pixels: those columns' (taps * columns,), as in Sight."""
+    """Add some columns (C, taps, windows) to maps (C, pixels). pixels (taps * columns,): of these columns, as in Sight."""
     for to, seen in zip(maps, columns[:, :, windows], strict=True):
         np.add(to, np.bincount(pixels, seen.ravel(), len(to) + 1)[:-1], out=to)

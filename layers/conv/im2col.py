@@ -29,7 +29,7 @@ class Im2col(Layer):
     """The windows of x, unrolled.
 
     bottom: x (N, C, *map). top: y (N, C * kernel size, *windows). convolution_param.axis is C's axis.
-    Raises LayerError when the window is not well given, or does not fit the map.
+    Raises LayerError when the window is invalid or does not fit the map.
     """
 
     type = "Im2col"
@@ -84,7 +84,7 @@ class Im2col(Layer):
 
 
 def channel_axis(layer: Layer, bottom: Blob) -> int:
-    """convolution_param.axis counted from the front; at least one spatial axis must follow it."""
+    """Return convolution_param.axis counted from the front. At least one spatial axis must follow it."""
     axis, axes = layer.param.convolution_param.axis, len(bottom.shape)
     if layer.axis_of(axis, bottom, "convolution_param.axis") == axes - 1:
         raise layer.error(
@@ -94,12 +94,12 @@ def channel_axis(layer: Layer, bottom: Blob) -> int:
 
 
 def im2col(x: Array, window: Window) -> Array:
-    """Return x (N, C, *map) -> columns (N, C, *kernel, *windows)."""
+    """Return the columns (N, C, *kernel, *windows) of x (N, C, *map)."""
     return np.ascontiguousarray(np.moveaxis(windows_of(padded(x, window), window), 1 + len(window.kernel), 0))
 
 
 def col2im(columns: Array, window: Window, spatial: Sequence[int]) -> Array:
-    """Return columns (N, C, *kernel, *windows) added up where they came from: x (N, C, *spatial); im2col's transpose."""
+    """Return x (N, C, *spatial): columns (N, C, *kernel, *windows) added to their pixels; im2col's transpose."""
     n, channels = columns.shape[:2]
     x = _zeros((n, channels), spatial, window, columns.dtype)
     add_windows(np.moveaxis(columns, 0, 1 + len(window.kernel)), window, x)
@@ -107,7 +107,7 @@ def col2im(columns: Array, window: Window, spatial: Sequence[int]) -> Array:
 
 
 def _zeros(maps: Sequence[int], spatial: Sequence[int], window: Window, dtype: Any) -> Array:
-    """Zeros for maps of a size and the window's border around them. Raises LimitError for more than limits.bytes."""
+    """Return zeros for maps and the window's border around them. Raises LimitError above limits.bytes."""
     # a Scratch for its limit: padding can ask for any size
     zeros = Scratch(dtype)("padded", *maps, *(s + 2 * p for s, p in zip(spatial, window.pad)))
     zeros[...] = 0
@@ -125,13 +125,13 @@ def padded(x: Array, window: Window) -> Array:
 
 
 def inside(x: Array, window: Window, spatial: Sequence[int]) -> Array:
-    """Return the map of a padded x (N, C, *padded): a view (N, C, *spatial)."""
+    """Return a padded x (N, C, *padded) without its border: a view (N, C, *spatial)."""
     index: Index = (..., *(slice(p, p + s) for s, p in zip(spatial, window.pad)))
     return x[index]
 
 
 def windows_of(x: Array, window: Window) -> Array:
-    """Return every window of a padded x (N, C, *padded) as a view (C, *kernel, N, *windows): not to be written to."""
+    """Return every window of a padded x (N, C, *padded) as a view (C, *kernel, N, *windows). Do not write to it."""
     step_n, step_c, *steps = x.strides
     output = tuple((n - e) // s + 1 for n, e, s in zip(x.shape[2:], window.extent, window.stride))
     return as_strided(
@@ -143,7 +143,7 @@ def windows_of(x: Array, window: Window) -> Array:
 
 
 def add_windows(columns: Array, window: Window, x: Array) -> None:
-    """Add columns (C, *kernel, N, *windows) to the pixels of the padded x (N, C, *padded) that they are windows of."""
+    """Add columns (C, *kernel, N, *windows) to their pixels of the padded x (N, C, *padded)."""
     output = columns.shape[-len(window.kernel) :]
     taps = np.moveaxis(columns, 1 + len(window.kernel), 0)
     for tap in itertools.product(*map(range, window.kernel)):
@@ -152,6 +152,6 @@ def add_windows(columns: Array, window: Window, x: Array) -> None:
 
 
 def pixels_of_tap(tap: Sequence[int], output: Sequence[int], window: Window) -> Index:
-    """Return the index of the pixels of a padded x (..., *padded) under one tap of all windows (`output` on each axis)."""
+    """Return the index of the pixels of a padded x (..., *padded) under one tap of all windows."""
     starts = [t * d for t, d in zip(tap, window.dilation)]
     return (..., *(slice(a, a + s * (n - 1) + 1, s) for a, n, s in zip(starts, output, window.stride)))

@@ -95,7 +95,7 @@ class InnerProduct(Layer):
 
     bottom: x (N..., K...). top: y (N..., num_output). blobs: weight (num_output, K), or (K, num_output) with
     transpose; bias (num_output).
-    normalize: x is multiplied by the weights' rows scaled to length 1. With transpose too, a row is K numbers as they lie.
+    normalize: x is multiplied by the weights' rows scaled to length 1. With transpose too, a row is K consecutive numbers.
     Raises LayerError when num_output is 0, axis is out of range, and K changes after setup.
     """
 
@@ -195,25 +195,25 @@ class InnerProduct(Layer):
             gemm(self.dtype, (rows, inputs, outputs), Matrix(dy, outputs), weight, Matrix(dx, inputs))
 
     def scaled(self, weight: Array) -> Array:
-        """Return the weights that multiply x: these, or with normalize a copy whose rows have length 1."""
+        """Return the weights that multiply x. With normalize they are a copy whose rows have length 1."""
         if not self.normalize:
             return weight
         rows = weight.reshape(self.param.inner_product_param.num_output, self.inputs)
         return np.asarray(rows / row_lengths(rows)).reshape(weight.shape)
 
     def _add_scaled_gradient(self, a: Array, b: Array) -> None:
-        """Add to the weights' diff what a @ b, the gradient of the scaled weights, gives."""
+        """Add the weights' gradient to their diff, from the gradient a @ b of the scaled weights."""
         du = np.zeros(self.blobs[0].shape, self.dtype)
         add_product(a, b, du)
         add_through_lengths(self.blobs[0], du.reshape(self.param.inner_product_param.num_output, self.inputs))
 
     def _sizes(self, top: Blob) -> tuple[int, int, int]:
-        """(N, num_output, K)."""
+        """Return (N, num_output, K)."""
         outputs = top.shape[-1]
         return top.count // outputs, outputs, self.inputs
 
     def _matrix(self, address: int, transposed: bool = False) -> Matrix:
-        """Return the weights or their diff of the device as they lie there, or transposed."""
+        """Return a matrix on the device: the weights or their diff as stored, or transposed."""
         return Matrix(address, self.param.inner_product_param.num_output if self.transpose else self.inputs, transposed)
 
     def weight_matrix(self, matrix: Array) -> Array:
@@ -226,13 +226,13 @@ class InnerProduct(Layer):
 
 
 def row_lengths(rows: Array) -> Array:
-    """sqrt(w w + 1e-6) of each of rows (M, K): (M, 1)."""
+    """Return sqrt(w w + 1e-6) for each row w of rows (M, K): (M, 1)."""
     lengths: Array = np.sqrt(np.einsum("ij,ij->i", rows, rows) + rows.dtype.type(LEAST_SQUARE))[:, None]
     return lengths
 
 
 def add_through_lengths(weight: Blob, du: Array) -> None:
-    """Add to weight's diff what du (M, K), the gradient of its rows scaled to length 1, gives; du is overwritten."""
+    """Add to weight's diff, given the gradient du (M, K) of the rows scaled to length 1. du is overwritten."""
     rows = weight.data.reshape(du.shape)
     n = row_lengths(rows)
     u = rows / n

@@ -1,4 +1,4 @@
-"""The sliding window of a convolution, and by plain sums what a convolution computes. Read this module first.
+"""The sliding window of a convolution, and convolution by its definition. Read this module first.
 
     output = floor((input + 2 pad - (dilation (kernel - 1) + 1)) / stride) + 1
     y[n, m, o] = sum over c, t of weight[m, c, t] * x[n, first + c, o * stride - pad + t * dilation]
@@ -48,7 +48,7 @@ class Window:
 
     @cached_property
     def extent(self) -> tuple[int, ...]:
-        """Return how far a window reaches on each axis, holes of the dilation included."""
+        """Return the extent of a window on each axis, dilation included."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation))
 
     @cached_property
@@ -58,25 +58,25 @@ class Window:
 
     @cached_property
     def dense(self) -> bool:
-        """Return whether neighbouring windows are one pixel apart and none reaches over the rim: stride 1, no padding."""
+        """Return whether windows are one pixel apart and inside the map: stride 1, no padding."""
         return all(s == 1 for s in self.stride) and not any(self.pad)
 
     def reads(self) -> tuple[Axis, ...]:
-        """Return the places that a window covers."""
+        """Return the positions that a window covers."""
         axes = zip(self.stride, self.pad, self.extent, self.dilation)
         return tuple(Axis(stride, 1, -pad, extent - 1 - pad, dilation) for stride, pad, extent, dilation in axes)
 
     def transposed_reads(self) -> tuple[Axis, ...]:
-        """Return the windows that cover a place."""
+        """Return the windows that cover a position."""
         axes = zip(self.stride, self.pad, self.extent)
         return tuple(Axis(1, stride, pad - extent + 1, pad) for stride, pad, extent in axes)
 
     def output(self, spatial: Sequence[int]) -> tuple[int, ...]:
-        """Return how many windows fit on each axis of a map of this size; below 1 where none does."""
+        """Return how many windows fit on each axis of a map of this size; below 1 if none fits."""
         return tuple((n + 2 * p - e) // s + 1 for n, p, e, s in zip(spatial, self.pad, self.extent, self.stride))
 
     def input(self, windows: Sequence[int]) -> tuple[int, ...]:
-        """Return the size of the smallest map that holds that number of windows: what Deconvolution makes."""
+        """Return the size of the smallest map that holds this number of windows: Deconvolution's output."""
         return tuple(s * (n - 1) + e - 2 * p for n, p, e, s in zip(windows, self.pad, self.extent, self.stride))
 
 
@@ -99,7 +99,7 @@ def convolve_by_definition(x: Array, weight: Array, window: Window, group: int) 
 
 
 def data_gradient_by_definition(dy: Array, weight: Array, window: Window, group: int, size: Sequence[int]) -> Array:
-    """Return dx (N, C, *size), the gradient of a loss in x, from dy (N, M, *output), its gradient in y."""
+    """Return dx (N, C, *size), the loss's gradient in x, from dy (N, M, *output)."""
     padded = _padded(np.zeros((len(dy), group * weight.shape[1], *size), dy.dtype), window)
     for of_weight, pixels in _weights_and_pixels(weight.shape, window, group, dy.shape[2:]):
         padded[pixels] += weight[of_weight] * dy[:, of_weight[0]]
@@ -108,7 +108,7 @@ def data_gradient_by_definition(dy: Array, weight: Array, window: Window, group:
 
 
 def weight_gradient_by_definition(x: Array, dy: Array, window: Window, group: int) -> Array:
-    """Return dweight (M, C / group, *kernel), the gradient of a loss in the weights, from dy (N, M, *output)."""
+    """Return dweight (M, C / group, *kernel), the loss's gradient in the weights, from dy (N, M, *output)."""
     dweight, padded = np.zeros((dy.shape[1], x.shape[1] // group, *window.kernel), x.dtype), _padded(x, window)
     for of_weight, pixels in _weights_and_pixels(dweight.shape, window, group, dy.shape[2:]):
         dweight[of_weight] = np.sum(dy[:, of_weight[0]] * padded[pixels])
@@ -123,7 +123,7 @@ def _padded(x: Array, window: Window) -> Array:
 def _weights_and_pixels(
     weight: Sequence[int], window: Window, group: int, output: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], Index]]:
-    """Yield the index (m, c, *tap) of each weight, and of the pixels of padded maps that it meets in all windows."""
+    """Yield each weight's index (m, c, *tap), and the index of the pixels of padded maps that it meets in all windows."""
     filters, channels = weight[0] // group, weight[1]  # of a group
     for m, c, *tap in np.ndindex(*weight):
         of_axes = (slice(t * d, t * d + n * s, s) for t, d, n, s in zip(tap, window.dilation, output, window.stride))
@@ -131,7 +131,7 @@ def _weights_and_pixels(
 
 
 def read_window(layer: Layer, axes: int) -> Window:
-    """Return the window that the layer's block gives for that number of spatial axes. Raises LayerError."""
+    """Return the window of the layer's parameter block for that number of spatial axes. Raises LayerError."""
     window = Window(
         kernel=_per_axis(layer, "kernel_size", axes, None),
         stride=_per_axis(layer, "stride", axes, 1),
@@ -145,7 +145,7 @@ def read_window(layer: Layer, axes: int) -> Window:
 
 
 def checked_output(layer: Layer, window: Window, spatial: Sequence[int]) -> tuple[int, ...]:
-    """Return window.output(spatial). Raises LayerError, which names the sizes."""
+    """Return window.output(spatial). Raises LayerError with the sizes."""
     output = window.output(spatial)
     if min(output) < 1:
         extent = f" (with dilation {_times(window.extent)})" if max(window.dilation) > 1 else ""
@@ -158,7 +158,7 @@ def checked_output(layer: Layer, window: Window, spatial: Sequence[int]) -> tupl
 
 
 def _per_axis(layer: Layer, field: str, axes: int, default: int | None) -> tuple[int, ...]:
-    """Return a field given once, once per axis, or (2-d) as one of PAIRS."""
+    """Return the field's value for each axis. It is given once, once per axis, or (2-d) as one of PAIRS."""
     block = layer.param_block[0]
     param: Message = getattr(layer.param, block)
     path = f"{block}.{field}"
@@ -179,7 +179,7 @@ def _per_axis(layer: Layer, field: str, axes: int, default: int | None) -> tuple
 
 
 def _dilation(layer: Layer, axes: int) -> tuple[int, ...]:
-    """Return dilation, or under DeepLab's names in convolution_param hole, or hole_h and hole_w (2-d)."""
+    """Return the dilation, or DeepLab's hole or hole_h and hole_w (2-d) in convolution_param."""
     param = layer.param.convolution_param  # empty where the layer has another block
     dilation, given = _per_axis(layer, "dilation", axes, 1), [f for f in HOLES if param.HasField(f)]
     if not given:
@@ -201,7 +201,7 @@ def _times(sizes: Sequence[int]) -> str:
 
 
 def folded(x: Array, axis: int) -> Array:
-    """Return x (..., C, *map) with the axes before C as one: (N, C, *map), a view."""
+    """Return x (..., C, *map) as a view (N, C, *map), the axes before C folded into one."""
     return x.reshape(math.prod(x.shape[:axis]), *x.shape[axis:])
 
 

@@ -1,4 +1,4 @@
-"""3x3 convolutions of stride 1, and larger ones in such pieces, by Winograd's F(4x4, 3x3): 36 products for 16 outputs, not 144.
+"""Winograd's F(4x4, 3x3) for 3x3 convolutions, and larger ones in 3x3 pieces: 36 products for 16 outputs, not 144.
 
     y = outputs of [ tiles of x (6, 6, T, C) @ factors of weight (6, 6, C, M) ]
 
@@ -55,9 +55,9 @@ def convolve(
 ) -> None:
     """Compute y (N, M, *size) = epilogue of x (N, C, H, W) convolved with weight (M, C / group, *kernel).
 
-    All float32, no axis of the window both strided and dilated; a padding below 0 leaves out the map's rim, and y may be
-    smaller or larger than the window gives. factors: factors_of(weight, window, group), if at hand. taps: those that every
-    filter has, by default all.
+    All arrays are float32. No axis of the window may be both strided and dilated. A padding below 0 leaves out the map's rim. y
+    may be smaller or larger than the window gives. factors: factors_of(weight, window, group), if available. taps: the taps
+    that every filter has, by default all.
     """
     taps = taps or all_taps(window)
     if factors is not None:
@@ -72,7 +72,7 @@ def convolve(
 def convolve_by_factors(  # noqa: PLR0917
     x: Array, weight: Array, factors: Array, window: Window, y: Array, epilogue: Epilogue, taps: Taps
 ) -> None:
-    """Convolve by the factors of the weights."""
+    """Convolve with the weights' factors."""
     group, depth, filters = len(factors), factors.shape[3], y.shape[1] // len(factors)
     tiling = Tiling(len(x), y.shape[2:], window)
     flags = winograd_outliers.find(x, group, tiling, taps)
@@ -91,12 +91,12 @@ def convolve_by_factors(  # noqa: PLR0917
 
 
 def blocks_of(tiling: Tiling, depth: int, filters: int) -> Iterator[Block]:
-    """Return the blocks of NumPy's products, of so many channels' pieces and filters of a group."""
+    """Yield the blocks for NumPy's products of this depth (a group's channels in pieces) and number of filters."""
     return tiling.blocks(tiles_at_once(max(depth, filters)), least=-(-LEAST_PRODUCT // (depth * filters)))
 
 
 def possible(window: Window) -> bool:
-    """Return whether Winograd can take the window, with fewer multiplications: a plane's, not strided and dilated at once."""
+    """Return whether Winograd supports the window with fewer multiplications: 2-d, not both strided and dilated."""
     if len(window.kernel) != 2 or any(s > 1 and d > 1 for s, d in zip(window.stride, window.dilation)):
         return False
     return count_of_pieces(window) * 36 <= MOST_SHARE * TILE * TILE * math.prod(window.kernel)
@@ -105,7 +105,7 @@ def possible(window: Window) -> bool:
 def fixup(  # noqa: PLR0917
     tiling: Tiling, block: Block, group: int, flags: Flags, x: Array, weight: Array, y: Array, epilogue: Epilogue
 ) -> None:
-    """Compute these tiles of a block directly, of all filters of the group: the blocks must not change a product's shape."""
+    """Compute these tiles of a block directly, for all filters of the group. Blocks must not change a product's shape."""
     groups = x.shape[1] // weight.shape[1]
     filters, channels = channels_of(len(weight), groups)[group], channels_of(x.shape[1], groups)[group]
     slab = read(tiling, block, x[:, channels], Scratch())
@@ -117,10 +117,10 @@ def fixup(  # noqa: PLR0917
 
 @kernel
 def factors_of(weight: Array, window: Window, group: int, out: Array | None = None) -> Array:
-    """Return G w G^T of the 3x3 filters w of the pieces of weight (M, C / group, *kernel), float32, in panels of some filters.
+    """Return G w G^T for the 3x3 filters w of the pieces of weight (M, C / group, *kernel), float32, in panels of filters.
 
-    (group, 36, panels, pieces * C / group, rows): four times the weight's size for 3x3, six times for 5x5. rows: filters of a
-    panel, those past M / group 0; here there is one panel. out: where to make them.
+    The shape is (group, 36, panels, pieces * C / group, rows): four times the weight's size for 3x3, six times for 5x5. rows:
+    filters of a panel, those past M / group 0. Here there is one panel. out: the array to write to.
     """
     factors = np.empty(factors_shape(weight.shape, window, group), np.float32) if out is None else out
     weight = to_pieces(weight, window)
@@ -148,7 +148,7 @@ def unpanelled(factors: Array, filters: int) -> Array:
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
     """Compute dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose.
 
-    It is a convolution, too; with a stride one that makes a map of each phase, whose numbers then go to their places.
+    It is a convolution too. With a stride it makes a map of each phase, whose numbers are then copied to their positions.
     """
     filters, dense, taps = phases(weight, window, group), window_of_phases(window), shared_taps(window)
     if window.stride == (1, 1):
@@ -176,10 +176,10 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 
 
 def phases(weight: Array, window: Window, group: int) -> Array:
-    """Return the weights of the convolution of stride 1 that makes of dy the data gradient, a map of each phase.
+    """Return the weights of the stride 1 convolution of dy whose outputs are the data gradient's phases.
 
-    A phase is a row and a column modulo the stride. Of weight (M, C / group, *kernel) they are (group * phases * C / group, M /
-    group, *taps). Padded by dilation * (taps - 1) the convolution makes whole maps.
+    A phase is a row and a column modulo the stride. The weights are (group * phases * C / group, M / group, *taps), from weight
+    (M, C / group, *kernel). Padded by dilation * (taps - 1) the convolution makes whole maps.
     """
     m, c = weight.shape[:2]
     (down, across), (rows, columns) = window.stride, taps_of_phases(window)
@@ -194,19 +194,19 @@ def phases(weight: Array, window: Window, group: int) -> Array:
 
 
 def taps_of_phases(window: Window) -> tuple[int, ...]:
-    """Return how many taps, at most, a pixel of one phase meets on each axis."""
+    """Return the most taps, on each axis, that a pixel of one phase meets."""
     return tuple(-(-k // s) for k, s in zip(window.kernel, window.stride))
 
 
 def shared_taps(window: Window) -> tuple[tuple[bool, ...], ...]:
-    """Return the mask of the taps of phases, on each axis, that are not 0 in any phase; of all where one has none."""
+    """Return the mask of the taps, on each axis, that are nonzero in every phase; all taps if a phase has none."""
     return tuple((k % s == 0 or k < s,) + (True,) * (-(-k // s) - 1) for k, s in zip(window.kernel, window.stride))
 
 
 def window_of_phases(window: Window) -> Window:
-    """Return the window of the convolution that makes each phase's map of dy.
+    """Return the window of the convolution of dy that computes each phase's map.
 
-    It is padded so that maps are whole, less the rows and columns that only the padding of x has.
+    It is padded so that maps are whole, without the rows and columns that only x's padding has.
     """
     taps = taps_of_phases(window)
     pad = tuple(d * (t - 1) - p // s for d, t, p, s in zip(window.dilation, taps, window.pad, window.stride))
@@ -214,7 +214,7 @@ def window_of_phases(window: Window) -> Window:
 
 
 def maps_shape(x: Sequence[int], filters: int, window: Window) -> tuple[int, ...]:
-    """Return the shape of the maps of x's phases that are made at a time: of some images."""
+    """Return the shape of the phases' maps of x that are computed at a time, for some of the images."""
     rows, columns = map(_places, window.stride, window.pad, x[2:])
     size = max(last.stop for _, last in rows), max(last.stop for _, last in columns)
     parts = -(-x[0] * filters * math.prod(size) // MOST_MAPS)
@@ -222,7 +222,7 @@ def maps_shape(x: Sequence[int], filters: int, window: Window) -> tuple[int, ...
 
 
 def _places(stride: int, pad: int, length: int) -> list[tuple[slice, slice]]:
-    """Return for each phase of an axis where its numbers belong, and where in its map they are."""
+    """Return two slices for each phase of an axis: its positions on the axis, and its part of the phase's map."""
     places = []
     for phase in range(stride):
         first = (phase - pad) % stride
@@ -232,19 +232,19 @@ def _places(stride: int, pad: int, length: int) -> list[tuple[slice, slice]]:
 
 
 def tiles_at_once(channels: int) -> int:
-    """Return the tiles of a block, measured: many channels need many tiles, since each block reads all factors from memory."""
+    """Return the tiles of a block, a measured value. Many channels need many tiles: each block reads all factors."""
     # with 192 tiles and 256 channels a thread's tiles take 7 MB, with 256 and 2048 they take 75
     return 192 if channels <= 256 else max(48, min(256, 256 * 2048 // channels))
 
 
 def channels_of(channels: int, group: int) -> list[slice]:
-    """Return each group's channels."""
+    """Return the slice of each group's channels."""
     each = channels // group
     return [slice(g * each, (g + 1) * each) for g in range(group)]
 
 
 def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
-    """Return the block's slab of x (N, C, H, W): (S, pieces * C, rows + 2, columns + 2), zeros where x ends."""
+    """Return the block's slab of x (N, C, H, W): (S, pieces * C, rows + 2, columns + 2), zeros outside x."""
     slab = scratch.next(len(block.planes), count_of_pieces(tiling.window) * x.shape[1], *block.inputs)
     tiling.read(block, x, slab)
     return slab
@@ -253,9 +253,9 @@ def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
 def _outputs(  # noqa: PLR0917
     tiling: Tiling, block: Block, x: Array, factors: Array, m: int, flags: Flags, scratch: Scratch
 ) -> Array:
-    """Return the block's outputs (S, M, rows, columns), in scratch, by factors (36, panels, pieces * C, rows) of M filters.
+    """Return the block's outputs (S, M, rows, columns), in scratch, and flag tiles that are not finite.
 
-    The tiles that are not finite are flagged, too.
+    factors: (36, panels, pieces * C, rows), of M filters.
     """
     slab = read(tiling, block, x, scratch)
     # the border of 1 on each side is no output
@@ -272,7 +272,7 @@ def _outputs(  # noqa: PLR0917
 
 
 def all_finite(x: Array) -> bool:
-    """Return whether a contiguous x is finite; False too where squares overflow. Much cheaper than isfinite."""
+    """Return whether a contiguous x is finite; also False if squares overflow. Much faster than isfinite."""
     flat = x.reshape(-1)
     with np.errstate(invalid="ignore", over="ignore"):
         return math.isfinite(np.dot(flat, flat))  # squares cannot cancel: an inf or a NaN stays in the sum

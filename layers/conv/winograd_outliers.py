@@ -1,4 +1,4 @@
-"""Tiles in which Winograd's rounding would spoil outputs that do not read a tile's largest values: they are computed directly.
+"""Outlier tiles, in which Winograd's rounding would spoil outputs that do not read the largest values: computed directly.
 
 Winograd's errors are relative to all 6x6 pixels of a tile, an output reads 3x3 of them. With |x| summed over channels:
 
@@ -59,9 +59,7 @@ def all_taps(window: Window) -> Taps:
 
 @lru_cache(maxsize=512)
 def taps_of_pieces(window: Window, taps: Taps) -> Array:
-    """Return each piece's taps (pieces, 6), those of its rows, then of its columns: 1, or 0 where the piece has none of these
-    taps.
-    """
+    """Return each piece's taps (pieces, 6), 1 or 0: those of its rows, then of its columns."""
     made = np.zeros((len(pieces(window)), 2, TAPS), np.float32)
     for of_piece, first in zip(made, pieces(window), strict=True):
         for to, mask, start, stride in zip(of_piece, taps, first, window.stride, strict=True):
@@ -72,10 +70,10 @@ def taps_of_pieces(window: Window, taps: Taps) -> Array:
 
 @lru_cache(maxsize=512)
 def shares(tiling: Tiling, block: Block, size: tuple[int, ...], taps: Taps) -> Array:
-    """Return which part of the taps lies on the map of this size, 0 for outputs beyond theirs.
+    """Return the share of the taps that lies on the map of this size; 0 for outputs outside the map.
 
-    (planes, TILE * rows + TILE * columns): for each row of a tile's outputs, of all rows of tiles; then for each column of all
-    columns. The rows' include 1 / LIMIT.
+    The shape is (planes, TILE * rows + TILE * columns): one share for each row of outputs, then one for each column. The rows'
+    shares include 1 / LIMIT.
     """
     made = []
     for plane in block.planes:
@@ -95,7 +93,7 @@ def _shares(axis: int, tiling: Tiling, block: Block, plane: int, size: tuple[int
 
 
 def find(x: Array, group: int, tiling: Tiling, taps: Taps) -> Flags:
-    """Return the flags of each group's tiles with outliers of x (N, C, H, W), (group, planes, rows, columns)."""
+    """Return the flags (group, planes, rows, columns) of tiles of x (N, C, H, W) with outliers, for each group."""
     every, (_, *tiles) = tiling.whole, tiling.whole.places
     rows, columns = (one.stop for one in tiles)
     of_pieces, parts = taps_of_pieces(tiling.window, taps), shares(tiling, every, x.shape[2:], taps)
@@ -130,7 +128,7 @@ def _magnitudes(x: Array, group: int) -> Array:
 
 
 def _sums(x: Array, taps: Array, step: int) -> Array:
-    """Return the sums of x (S, H, W) over windows, `step` apart, that have these rows and columns (2 * K: 1 or 0)."""
+    """Return the sums of x (S, H, W) over windows `step` apart, with these rows and columns as taps (2 * K: 1 or 0)."""
     length = len(taps) // 2
     rows, columns = np.flatnonzero(taps[:length]), np.flatnonzero(taps[length:])
     height, width = x.shape[1] - length + 1, x.shape[2] - length + 1
@@ -140,7 +138,7 @@ def _sums(x: Array, taps: Array, step: int) -> Array:
 
 
 def outputs(slab: Array, weight: Array, window: Window, tiles: Flags) -> Iterator[tuple[NDArray[Any], Array]]:
-    """Yield the indices (plane, row, column) of some of the tiles, and their outputs (tiles, M, TILE, TILE), computed directly.
+    """Yield the indices (plane, row, column) of some of the tiles, and their directly computed outputs (tiles, M, TILE, TILE).
 
     The outputs of a tile are one product, of the same shape for every tile: its rounding does not depend on the others.
     """
@@ -162,7 +160,7 @@ def outputs(slab: Array, weight: Array, window: Window, tiles: Flags) -> Iterato
 
 @dataclass(frozen=True)
 class Outliers:
-    """Values of maps (N, C, H, W) that are above 1 / LIMIT of the sum of their channel's values, larger outliers left out."""
+    """Values of maps (N, C, H, W) above 1 / LIMIT of their channel's sum, in which larger outliers are left out."""
 
     image: Indices
     channel: Indices
@@ -171,7 +169,7 @@ class Outliers:
 
     @classmethod
     def of(cls, maps: Array) -> Outliers:
-        """Return the outliers of the maps; values that are not finite are none."""
+        """Return the outliers of the maps. Values that are not finite are no outliers."""
         flat = maps.reshape(*maps.shape[:2], -1)
         chosen = np.flatnonzero(_may_have_outliers(flat))
         values = np.abs(flat[:, chosen]).astype(float)
@@ -186,7 +184,7 @@ class Outliers:
         return cls(image, channel, np.stack(np.divmod(at, maps.shape[3])), flat[image, channel, at])
 
     def without(self, maps: Array) -> Array:
-        """Return the maps with 0 in place of the outliers."""
+        """Return the maps with their outliers set to 0."""
         if not self.values.size:
             return maps
         rest: Array = maps.copy()
@@ -194,9 +192,10 @@ class Outliers:
         return rest
 
     def add_products(self, maps: Array, at: Indices, fits: Flags | bool, to: Array) -> None:
-        """Add the outliers' products with maps (N, D, H, W) to those of a tap, `to` (group, channels, D / group).
+        """Add the products of the outliers and maps (N, D, H, W) to a tap's products `to` (group, channels, D / group).
 
-        at: for each outlier a row and a column (2, count) of the maps; it is left out if it lies outside or does not fit.
+        at (2, count): a row and a column of the maps for each outlier. Outliers outside the maps, or that do not fit, are left
+        out.
         """
         size, (_, each, others) = np.array(maps.shape[2:])[:, None], to.shape
         ours = np.flatnonzero(((at >= 0) & (at < size)).all(axis=0) & fits)
@@ -207,7 +206,7 @@ class Outliers:
 
 
 def direct_gradient(x: Array, dy: Array, outliers: tuple[Outliers, Outliers], window: Window, shape: Sequence[int]) -> Array:
-    """Return what the outliers of x give with dy, and those of dy with the rest of x: the gradient of weights of this shape."""
+    """Return the outliers' part of a weight gradient: outliers of x with dy, and outliers of dy with the rest of x."""
     (of_x, of_dy), group = outliers, x.shape[1] // shape[1]
     made, rest = np.zeros((group, shape[0] // group, *shape[1:]), np.float32), of_x.without(x)
     stride, pad, dilation = (np.array(one)[:, None] for one in (window.stride, window.pad, window.dilation))
@@ -221,7 +220,10 @@ def direct_gradient(x: Array, dy: Array, outliers: tuple[Outliers, Outliers], wi
 
 
 def _may_have_outliers(flat: Array) -> Flags:
-    """Return True for channels of (N, C, pixels) that may have any: sum |x| is at least sum x^2 / max |x|, which is fast."""
+    """Return True for channels of (N, C, pixels) that may have outliers.
+
+    The test is fast: sum |x| is at least sum x^2 / max |x|.
+    """
     largest, squares = np.empty((2, *flat.shape[:2]))
 
     def look(index: Index) -> None:

@@ -1,4 +1,4 @@
-"""Winograd's F(4x4, 3x3): its constants, how maps are cut into tiles, and the tiles' transforms.
+"""Winograd's F(4x4, 3x3): its constants, the cutting of maps into tiles, and the tiles' transforms.
 
     y = AT [ (G w G^T) * (BT d BT^T) ] A        (w 3x3, d 6x6, * number by number: 36 products instead of 144)
 
@@ -96,7 +96,7 @@ def pieces(window: Window) -> tuple[tuple[int, ...], ...]:
 
 
 def count_of_pieces(window: Window) -> int:
-    """Return how many pieces there are, counted without making them."""
+    """Return the number of pieces, without making them."""
     count = 1
     for kernel, stride in zip(window.kernel, window.stride, strict=True):
         each, more = divmod(kernel, stride)  # taps of a phase, and how many phases have one more
@@ -105,7 +105,7 @@ def count_of_pieces(window: Window) -> int:
 
 
 def offsets(window: Window) -> Sequence[tuple[int, ...]]:
-    """Return how far on the map each piece's first tap lies from the window's."""
+    """Return each piece's distance on the map, from the window's first tap to its own."""
     return [tuple(f * d for f, d in zip(first, window.dilation)) for first in pieces(window)]
 
 
@@ -128,7 +128,7 @@ def to_pieces(weight: Array, window: Window) -> Array:
 
 
 def add_pieces(gradient: Array, window: Window, dweight: Array) -> None:
-    """Add gradient (M, pieces, C, 3, 3) of to_pieces(weight) to that of weight, dweight (M, C, *kernel)."""
+    """Add gradient (M, pieces, C, 3, 3) of to_pieces(weight) to weight's gradient dweight (M, C, *kernel)."""
     for number, to in enumerate(each_piece(dweight, window)):
         np.add(to, gradient[:, number, :, : to.shape[2], : to.shape[3]], out=to)
 
@@ -149,7 +149,7 @@ MOST_GROUPS = 8
 
 @dataclass(frozen=True)
 class Block:
-    """Planes, rows of tiles in them and groups of tiles along these."""
+    """A range of planes, of rows of tiles, and of groups of tiles in these rows."""
 
     planes: range
     rows: range
@@ -157,24 +157,24 @@ class Block:
 
     @property
     def tiles(self) -> int:
-        """Return the number of tiles of all its planes."""
+        """Return the number of tiles in all its planes."""
         return len(self.planes) * len(self.rows) * len(self.groups) * TOGETHER
 
     @property
     def places(self) -> tuple[slice, ...]:
-        """Return where the tiles are among all (planes, rows, columns)."""
+        """Return the slices of its tiles among all (planes, rows, columns)."""
         columns = slice(self.groups.start * TOGETHER, self.groups.stop * TOGETHER)
         return slice(self.planes.start, self.planes.stop), slice(self.rows.start, self.rows.stop), columns
 
     @property
     def inputs(self) -> tuple[int, int]:
-        """Return the rows and columns of a plane that the block reads: its slab's size."""
+        """Return the rows and columns of a plane that the block reads: the slab's size."""
         return TILE * len(self.rows) + 2, STEP * len(self.groups) + 2
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """`images` maps of `size` outputs each, in tiles. Cuts into blocks, reads and writes them. window: of the convolution."""
+    """`images` maps of `size` outputs each, in tiles: cuts blocks, reads and writes them. window: of the convolution."""
 
     images: int
     size: Sequence[int]
@@ -186,7 +186,7 @@ class Tiling:
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """Return the rows of tiles and the groups of tiles of one plane."""
+        """Return the rows of tiles and the groups of tiles in one plane."""
         (height, width), (down, across) = self.size, self.window.dilation
         return -(-height // (TILE * down)), -(-width // (STEP * across))
 
@@ -197,9 +197,9 @@ class Tiling:
         return Block(range(self.planes), range(rows), range(groups))
 
     def blocks(self, tiles: int, least: int = 1, workers: int | None = None) -> Iterator[Block]:
-        """Return blocks of about `tiles` tiles or fewer, about equally many for each of the workers (the threads).
+        """Yield blocks of at most about `tiles` tiles, about equally many for each worker (default: each thread).
 
-        They have at least `least` tiles: BLAS rounds small products otherwise than large ones.
+        They have at least `least` tiles: BLAS rounds small products differently.
         """
         rows, groups = self.tiles
         workers = workers or threads.get_num_threads()
@@ -220,7 +220,7 @@ class Tiling:
         return (Block(*block) for block in product(*parts))
 
     def read(self, block: Block, x: Array, slab: Array) -> None:
-        """Fill slab (planes, pieces * C, *block.inputs) with what the block reads of x (N, C, H, W), zeros outside of it."""
+        """Fill slab (planes, pieces * C, *block.inputs) with the block's inputs of x (N, C, H, W), zeros outside of it."""
         channels, apart = x.shape[1], self.apart
         for of_plane, plane in zip(slab, block.planes, strict=True):
             image, *start = self.inputs_at(block, plane)
@@ -234,36 +234,36 @@ class Tiling:
                 to[:, rows, columns] = x[image, :, rows_of_x, columns_of_x]
 
     def write(self, block: Block, out: Array, y: Array) -> None:
-        """Put the block's outputs, out (planes, M, rows, columns), into y (N, M, H, W)."""
+        """Write the block's outputs, out (planes, M, rows, columns), to y (N, M, H, W)."""
         for part, plane in zip(out, block.planes, strict=True):
             self._put(part, self.outputs_at(block, plane), y)
 
     def write_tile(self, block: Block, tile: Sequence[int], out: Array, y: Array) -> None:
-        """Put the outputs (M, TILE, TILE) of a tile into y. tile: its plane, row and column in the block."""
+        """Write a tile's outputs (M, TILE, TILE) to y. tile: its plane, row and column in the block."""
         plane, *places = tile
         image, *starts = self.outputs_at(block, block.planes[plane])
         row, column = (at + TILE * d * n for at, d, n in zip(starts, self.window.dilation, places, strict=True))
         self._put(out, (image, row, column), y)
 
     def _put(self, out: Array, first: tuple[int, int, int], y: Array) -> None:
-        """Put outputs (M, rows, columns) into y from an image, row and column on; what lies past the map's end is left out."""
+        """Write outputs (M, rows, columns) to y from an image, row and column on, without those past the map's end."""
         image, *start = first
         (rows, rows_of_y), (columns, columns_of_y) = map(overlap, start, self.window.dilation, out.shape[1:], y.shape[2:])
         y[image, :, rows_of_y, columns_of_y] = out[:, rows, columns]
 
     @property
     def apart(self) -> tuple[int, ...]:
-        """Return how far on the map of inputs those of a tile lie apart, down and across."""
+        """Return the distance on the input map between a tile's inputs, down and across."""
         return tuple(d * s for d, s in zip(self.window.dilation, self.window.stride))
 
     def inputs_at(self, block: Block, plane: int) -> tuple[int, int, int]:
-        """Return the plane's image, and the row and column of the inputs, maybe off the map, at which the block begins."""
+        """Return the plane's image, and the row and column of the block's first inputs, maybe outside the map."""
         image, row, column = self.outputs_at(block, plane)
         (down, across), (rows, columns) = self.window.stride, self.window.pad
         return image, row * down - rows, column * across - columns
 
     def outputs_at(self, block: Block, plane: int) -> tuple[int, int, int]:
-        """Return the plane's image, and the row and column of the outputs at which the block begins."""
+        """Return the plane's image, and the row and column of the block's first outputs."""
         dilation = self.window.dilation
         image, offset = divmod(plane, dilation[0] * dilation[1])
         # neighbours in a sub-map are d apart on the map, from the sub-map's first row and column on
@@ -272,18 +272,21 @@ class Tiling:
 
 
 def _parts(length: int, count: int) -> list[range]:
-    """Return range(length) in `count` about equal parts."""
+    """Return range(length) in `count` parts of about equal size."""
     return [range(part.start, part.stop) for part in threads.cut(length, count)]
 
 
 class Scratch(threading.local):
-    """Two buffers of each thread, which the steps fill in turn: new memory for each step would cost as much as the step."""
+    """Two buffers for each thread, which the steps fill in turn.
+
+    Allocating memory for each step would cost as much as the step.
+    """
 
     def __init__(self) -> None:
         self._buffers = [np.empty(0, np.float32), np.empty(0, np.float32)]
 
     def next(self, *shape: int) -> Array:
-        """Return an array in the buffer that was not used last; its former content is lost."""
+        """Return an array in the buffer that was not used last. Its former content is lost."""
         self._buffers.reverse()
         count = math.prod(shape)
         if self._buffers[0].size < count:
@@ -293,7 +296,7 @@ class Scratch(threading.local):
 
 
 def to_tiles(slab: Array, across: Array, down: Array, scratch: Scratch, tiles: Array | None = None) -> Array:
-    """Transform slab (S, C, rows + o, columns + o) to tiles (6, T, 6, C): new in scratch, or those given.
+    """Transform slab (S, C, rows + o, columns + o) to tiles (6, T, 6, C), new in scratch or given.
 
     across (24, 16 + o) transforms four tiles of a row, down (6, 4 + o) the rows of a tile.
     """

@@ -1,4 +1,4 @@
-"""The weights' gradient of a 3x3 convolution, or of one in such pieces, by Winograd's transforms: forward's transpose.
+"""The weight gradient of a 3x3 convolution, or of a larger one in 3x3 pieces, by Winograd: the forward pass's transpose.
 
     dweight = G^T [ sum over tiles of (BT x B) * (A dy A^T) ] G
 
@@ -54,9 +54,9 @@ MOST_SUMS = 16 << 20
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> bool:
-    """Add to dweight (M, C / group, *kernel) what dy (N, M, *windows) and x (N, C, H, W) give; all float32.
+    """Add to dweight (M, C / group, *kernel) the gradient from dy (N, M, *windows) and x (N, C, H, W); all float32.
 
-    False, with dweight unchanged, if that is not finite: the direct way finds which numbers are.
+    Return False, with dweight unchanged, if the gradient is not finite: the direct product finds the numbers that are.
     """
     gradient = np.empty((len(dweight), count_of_pieces(window), dweight.shape[1], TAPS, TAPS), np.float32)
     outliers = Outliers.of(x), Outliers.of(dy)
@@ -75,10 +75,10 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
 
 class Cut(NamedTuple):
-    """The cut of the gradient of a group.
+    """The parts in which the gradient of a group is computed.
 
-    chunks: of the channels; batches: blocks of tiles that are made at a time; sizes: of the memory for sums, for tiles of dy
-    and for tiles of x, in numbers.
+    chunks: of the channels; batches: blocks of tiles that are made at a time; sizes: in numbers, of the memory for sums, for
+    tiles of dy and for tiles of x.
     """
 
     chunks: list[slice]
@@ -87,7 +87,7 @@ class Cut(NamedTuple):
 
     @classmethod
     def of(cls, tiling: Tiling, m: int, p: int, c: int) -> Cut:
-        """For m filters and c channels in p pieces."""
+        """Return the cut for m filters and c channels in p pieces."""
         # always cut for as many threads: the order of the sums must not depend on their number
         all_ = list(tiling.blocks(tiles_at_once(max(p * c, m)), workers=WORKERS))
         # a tile has 36 float32 numbers, 144 bytes, for each piece of a channel and filter, and so have the sums
@@ -121,7 +121,7 @@ def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory:
 
 
 def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memory: Array) -> Array:
-    """Return the tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), as WAYS names them."""
+    """Return the tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), transformed by WAYS[name]."""
     (overlap, across, down), scratch = WAYS[name], Scratch()
     channels = count_of_pieces(tiling.window) * maps.shape[1]
     ends = list(accumulate((block.tiles for block in batch), initial=0))  # where each block's lie among the batch's
@@ -180,7 +180,7 @@ class Numbers(NamedTuple):
     """Counts of the float32 numbers that a pass holds.
 
     tiles: of all threads' blocks; large: factors, or sums and tiles of a weight gradient, which stay for the next pass; maps:
-    of a stride's phases, which stay, too; weights: copies of the weights or of their gradient, turned or in pieces.
+    of a stride's phases, which also stay; weights: copies of the weights or of their gradient, transposed or in pieces.
     """
 
     tiles: int
@@ -190,12 +190,12 @@ class Numbers(NamedTuple):
 
 
 def working_bytes(passes: Iterable[Numbers]) -> int:
-    """Return the bytes of these passes, one after the other."""
+    """Return the bytes of these passes, run one after the other."""
     return sum(4 * max(numbers) for numbers in zip(*passes))
 
 
 def of_passes(shapes: Shapes, window: Window, group: int, *, made: bool) -> Sequence[Numbers]:
-    """Return the numbers of convolve, data_gradient and add_weight_gradient. made: whether convolve makes the factors."""
+    """Return the numbers of convolve, data_gradient and add_weight_gradient. made: whether convolve computes the factors."""
     return (
         _of_convolve(shapes, window, group, made=made),
         _of_data_gradient(shapes, window, group),
@@ -204,7 +204,7 @@ def of_passes(shapes: Shapes, window: Window, group: int, *, made: bool) -> Sequ
 
 
 def _of_convolve(shapes: Shapes, window: Window, group: int, *, made: bool) -> Numbers:
-    """Count two buffers a thread of a block's transformed tiles, 36 numbers for each tile and channel."""
+    """Count two buffers for each thread of a block's transformed tiles: 36 numbers for each tile and channel."""
     x, weight, y = shapes
     factors, tiling = factors_shape(weight, window, group), Tiling(x[0], y[2:], window)
     depth, filters = factors[3], weight[0] // group
@@ -228,7 +228,7 @@ def _of_data_gradient(shapes: Shapes, window: Window, group: int) -> Numbers:
 
 
 def _of_weight_gradient(shapes: Shapes, window: Window, group: int) -> Numbers:
-    """Count no tiles: each thread's are fewer than convolve's."""
+    """Count no tiles: each thread holds fewer than in convolve."""
     x, weight, y = shapes
     pieces, filters, channels = count_of_pieces(window), weight[0] // group, weight[1]
     cut = Cut.of(Tiling(x[0], y[2:], window), filters, pieces, channels)

@@ -22,11 +22,11 @@ from .prefetching import PrefetchingLayer
 
 
 class Data(PrefetchingLayer):
-    """The items of a database in the order of their keys, from the first again after the last.
+    """The items of a database in the order of their keys, again and again.
 
     No bottom. top: data (batch_size, C, H, W), transformed as transform_param says; optionally labels (batch_size,).
-    data_param.rand_skip: begin at a random one of the first so many items. Of SSD's transform_param resize_param, noise_param,
-    crop_h and crop_w count; distort_param, expand_param and emit_constraint change nothing, with a warning.
+    data_param.rand_skip: begin at a random one of the first rand_skip items. Of SSD's transform_param resize_param,
+    noise_param, crop_h and crop_w count; distort_param, expand_param and emit_constraint change nothing, with a warning.
     Raises LayerError for a database that is missing or damaged, items that are no images or not of one size, a crop that
     is larger than they are, and a mean that does not fit.
     """
@@ -107,7 +107,7 @@ class DatumSource:
         return {"items": self.database.count(), "checksum": zlib.crc32(value, zlib.crc32(key))}
 
     def _next_of_shard(self) -> tuple[bytes, bytes]:
-        """Return this rank's one of the next so many items as there are ranks."""
+        """Return this rank's item of the next N items, N being the number of ranks."""
         for i in range(self.shard.count):  # all ranks pass all items, and so stay at one place
             item = self._next()
             if self.shard.takes(i):
@@ -123,14 +123,14 @@ class DatumSource:
         return item
 
     def _item_of(self, items: Iterator[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
-        """Return the first of all items. Raises DataError where there is none."""
+        """Return the first item. Raises DataError if there is none."""
         item = next(items, None)
         if item is None:
             raise DataError(f"{self.database.path}: the database is empty")
         return item
 
     def _skip(self, count: int) -> None:
-        """Pass over count items, those of whole rounds unread."""
+        """Skip count items. Whole rounds are not read."""
         passed, first = 0, None
         while count:
             self._next()

@@ -23,9 +23,10 @@ from minicaffe.layers.data.prefetching import Order, PrefetchingLayer
 
 
 class HDF5Data(PrefetchingLayer):
-    """The rows of the files that hdf5_data_param.source lists, one file after the other, then from the first again.
+    """Rows of the datasets of HDF5 files, one dataset for each top.
 
-    Rows of the datasets of HDF5 files, one dataset for each top. Source: Caffe's hdf5_data_layer.cpp.
+    The files that hdf5_data_param.source lists are read one after the other, again and again. Source: Caffe's
+    hdf5_data_layer.cpp.
 
     No bottom. top[i]: (batch_size, ...), rows of the dataset that is named as the top; numbers of any type, plain or packed
     with gzip, shuffle and fletcher32. A file is held in memory while it is read from. shuffle: the files in another order each
@@ -103,7 +104,7 @@ class RowSource:
         return {"files": len(self.files), "rows": len(first[0]), "checksum": checksum(*first, *last)}
 
     def _load(self, file: int) -> None:
-        """Read a file's datasets, and begin with their rows."""
+        """Read a file's datasets, and start with its rows."""
         self.file, name = file, self.files[file]
         with _opened(name) as opened:
             self.arrays = [_dataset(opened, top, name).astype(self.dtype, copy=False) for top in self.names]
@@ -118,7 +119,7 @@ class RowSource:
 
 @contextmanager
 def _opened(name: str) -> Iterator[Any]:
-    """Open a file for a block. Raises DataError."""
+    """Open a file as a context manager. Raises DataError."""
     try:
         with reading(granted(name)) as file:
             yield file
@@ -127,7 +128,7 @@ def _opened(name: str) -> Iterator[Any]:
 
 
 def _some_rows(name: str, top: str) -> Array:
-    """Return the first rows of a dataset, up to 1000."""
+    """Return the first rows of a dataset, at most 1000."""
     with _opened(name) as file:
         return _dataset(file, top, name, 1000)
 
@@ -143,10 +144,10 @@ def _dataset(file: Any, name: str, path: str, rows: int | None = None) -> Array:
 
 
 class HDF5Output(Layer):
-    """Each forward adds its rows to the file, whose datasets are (N, C, H, W); the first forward starts the file anew: an older
-    file stays until its rows are written.
+    """Two bottoms written to a file as the datasets data and label.
 
-    Writes two bottoms to a file, as the datasets data and label. Source: Caffe's hdf5_output_layer.cpp.
+    Each forward appends its rows to the datasets (N, C, H, W). The first forward starts a new file; an older file stays until
+    these rows are written. Source: Caffe's hdf5_output_layer.cpp.
 
     bottom: data (N, ...) and label (N, ...), at most 4 axes; absent ones count as 1. No top, no gradient. (Caffe fails at the
     second forward, as the datasets are there already.)
@@ -200,7 +201,7 @@ class HDF5Output(Layer):
         self.begun = True
 
     def _begin(self, rows: dict[str, Array]) -> None:
-        """Write a new file in the place of an older one."""
+        """Write a new file in place of an older one."""
         with writing(unlinked(self.file_name)) as file:
             for name, values in rows.items():
                 # the first axis may grow: later forwards add rows

@@ -1,4 +1,4 @@
-"""ImageData, and batches of the images that a list names: for ImageSegData and DenseImageData too, and of clips for VideoData.
+"""ImageData, and batches of listed images, also for ImageSegData and DenseImageData, and of clips for VideoData.
 
 The next line of the list, in order or shuffled  ->  its image, resized  ->  what a layer makes of it
 Source: Caffe's image_data_layer.cpp.
@@ -36,7 +36,7 @@ L = TypeVar("L", bound=Listed | Paired | Clip | LabelledImage)
 
 
 class ListParam(Protocol):
-    """Fields of image_data_param and dense_image_data_param."""
+    """The common fields of image_data_param and dense_image_data_param."""
 
     source: str
     batch_size: int
@@ -49,7 +49,7 @@ class ListParam(Protocol):
 
 
 class ListSource(Generic[L]):
-    """An endless source of batches; a layer's own writes shapes and next_batch. generator: of all random numbers."""
+    """An endless source of batches. Subclasses define shapes and next_batch. generator: of all random numbers."""
 
     def __init__(self, images: list[L], param: ListParam, generator: np.random.Generator, shard: Shard) -> None:
         self.param, self.generator, self.shard = param, generator, shard
@@ -62,7 +62,7 @@ class ListSource(Generic[L]):
         shard.rank_stream(generator)
 
     def make_order(self, skip: int) -> Order:
-        """In which order the lines of the list come."""
+        """Return the order of the list's lines, from line `skip` on."""
         return Order(len(self.images), self.param.shuffle, self.generator, skip)
 
     def shapes(self) -> list[tuple[int, ...]]:
@@ -74,11 +74,11 @@ class ListSource(Generic[L]):
         raise NotImplementedError
 
     def check(self, listed: L) -> None:
-        """Read a line's image, and its labels if they are an image. Raises DataError."""
+        """Read a line's image, and its labels if they are an image too. Raises DataError."""
         self.pixels(listed)
 
     def next_listed(self) -> L:
-        """Return the next line of the list."""
+        """Return this rank's next line of the list."""
         # every rank draws for all: their orders stay alike
         return self.images[[self.order.next() for _ in range(self.shard.count)][self.shard.rank]]
 
@@ -98,13 +98,13 @@ class ListSource(Generic[L]):
         }
 
     def pixels(self, listed: L) -> Pixels:
-        """Return an image as the layer reads it (H, W, C)."""
+        """Return an image (H, W, C) as the layer reads it."""
         param = self.param
         pixels = self.named(listed, self._read, param.root_folder + listed.name)
         return self.named(listed, resized, pixels, param.new_height, param.new_width) if param.new_height else pixels
 
     def named(self, listed: L, step: Callable[..., Y], *arguments: object) -> Y:
-        """step(*arguments), its error with the image's line in the list."""
+        """Return step(*arguments). A DataError names the image's line in the list."""
         try:
             return step(*arguments)
         except DataError as error:
@@ -117,7 +117,7 @@ class ListSource(Generic[L]):
 
 
 def check_list_fields(layer: Layer, block: str) -> None:
-    """Raise LayerError for a batch_size of 0, and for one of new_height and new_width without the other."""
+    """Raise LayerError for a batch_size of 0, and for new_height or new_width without the other."""
     param: ListParam = getattr(layer.param, block)
     for name in CLIPS if block == "image_data_param" and "video_data_param" not in layer.param_block else ():
         if param.HasField(name):  # type: ignore[attr-defined]
@@ -129,7 +129,7 @@ def check_list_fields(layer: Layer, block: str) -> None:
 
 
 def check_skip(layer: Layer, block: str, images: Sequence[object]) -> Shard:
-    """Return the shard that the layer reads. Raises LayerError if rand_skip goes beyond the list."""
+    """Return the layer's shard. Raises LayerError if rand_skip goes beyond the list."""
     skip = getattr(layer.param, block).rand_skip
     if skip > len(images):
         raise layer.error(f"rand_skip {skip} is more than the {len(images)} images listed", f"{block}.rand_skip")
@@ -137,12 +137,12 @@ def check_skip(layer: Layer, block: str, images: Sequence[object]) -> Shard:
 
 
 class ImageData(PrefetchingLayer):
-    """The images that image_data_param.source lists, `NAME LABEL` on each line, from the first again after the last.
+    """The images that image_data_param.source lists, `NAME LABEL` on each line, again and again.
 
     No bottom. top: data (batch_size, C, H, W), blue, green, red (is_color: false: grey), resized to new_height x new_width
     where these are given, then transformed as transform_param says (of SSD's fields those that Data takes); labels
     (batch_size,). Each batch has its first image's size. A name is root_folder and what the line says. shuffle: another order
-    each time around. rand_skip: begin at a random one of the first so many.
+    each time around. rand_skip: begin at a random one of the first rand_skip lines.
     Raises LayerError, with the list's line, for a line that is no name and label, an image that cannot be read or is smaller
     than the crop, images of several sizes in one batch, and a mean that does not fit.
     """

@@ -18,9 +18,9 @@ from minicaffe.proto import caffe_pb2
 
 
 class Input(Layer):
-    """Tops of the shapes that input_param gives; their data is the caller's.
+    """Tops of input_param's shapes, which the caller fills.
 
-    Blobs that the caller fills. Source: Caffe's input_layer.hpp.
+    Source: Caffe's input_layer.hpp.
 
     No bottom. top[i]: input_param.shape[i], or the one shape for every top.
     Raises LayerError when the number of shapes is neither 0, 1 nor the number of tops.
@@ -44,15 +44,15 @@ class Input(Layer):
                 blob.reshape(shapes[min(i, len(shapes) - 1)].dim)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing: the data is already there."""
+        """Do nothing: the data is already there."""
 
     forward_gpu = forward_cpu
 
 
 class DummyData(Layer):
-    """Tops of given shapes. A constant filler fills once, at setup; every other one anew at each forward.
+    """Tops of given shapes. A constant filler fills once, at setup; other fillers fill at each forward.
 
-    Tops that fillers fill, for tests and timing. Source: Caffe's dummy_data_layer.hpp.
+    For tests and timing. Source: Caffe's dummy_data_layer.hpp.
 
     No bottom. top[i]: shape[i], or the older num, channels, height, width (4 axes); one shape, or one number of a kind, serves
     every top. data_filler likewise; none given: zeros.
@@ -100,9 +100,9 @@ class DummyData(Layer):
 
 
 class MemoryData(DataLayer):
-    """Batch after batch of what reset was given (Net.set_input_arrays calls it), from the first again after the last.
+    """Batches of the arrays given to reset (see Net.set_input_arrays), again and again.
 
-    Batches of arrays that the caller hands over. Source: Caffe's memory_data_layer.cpp.
+    Source: Caffe's memory_data_layer.cpp.
 
     No bottom. top: data (batch_size, channels, height, width), labels (batch_size, 1, 1, 1). transform_param is not applied, as
     in Caffe.
@@ -129,7 +129,7 @@ class MemoryData(DataLayer):
         top[1].reshape(self.shape[0], 1, 1, 1)
 
     def reset(self, data: ArrayLike, labels: ArrayLike) -> None:
-        """Hand out the rows of data (M, C, H, W) with labels (M,) from the next forward on. Raises LayerError."""
+        """Use the rows of data (M, C, H, W) and labels (M,) from the next forward on. Raises LayerError."""
         try:
             data, labels = numbers("data", data), numbers("labels", labels)
         except Error as error:

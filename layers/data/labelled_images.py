@@ -1,7 +1,4 @@
-"""Images with label images: DenseImageData and ImageSegData.
-
-Batches of images with a label image each, for ImageSegData and DenseImageData.
-"""
+"""Images with label images: DenseImageData and ImageSegData."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ class LabelledListSource(ListSource[Paired]):
         return self.labelled_batch()[:2]
 
     def labelled_batch(self) -> tuple[Array, Array, Array]:
-        """Return the next data and labels, and the heights and widths (N, 2) of the images."""
+        """Return the next data and labels, and the images' heights and widths (N, 2)."""
         size, dtype = self.param.batch_size, self.transformer.dtype
         sizes = np.empty((size, 2), int)
         for i in range(size):
@@ -60,7 +57,7 @@ class LabelledListSource(ListSource[Paired]):
         return data, labels, sizes
 
     def labels_of(self, listed: Paired, image: Array) -> Array:
-        """Return the labels (H, W, 1) of an image as the layer reads it (H, W, C)."""
+        """Return the labels (H, W, 1) of an image (H, W, C) as the layer reads it."""
         param = self.param
         labels = self.named(listed, self._read_labels, param.root_folder + listed.label)
         return interpolated(labels, param.new_height, param.new_width, NEAREST) if param.new_height else labels
@@ -75,21 +72,19 @@ class LabelledListSource(ListSource[Paired]):
 
 
 class DenseImageData(PrefetchingLayer):
-    """The images that dense_image_data_param.source lists, `NAME LABEL_IMAGE` on each line, with a label for each pixel.
-
-    Images with their label images, from a text file of names.
+    """Images and label images listed in dense_image_data_param.source, `NAME LABEL_IMAGE` on each line, again and again.
 
     Source: caffe-segnet's dense_image_data_layer.cpp; label_divide_factor: caffe-enet's.
 
     No bottom. top: data (batch_size, C, H, W), blue, green, red (is_color: false: grey), resized to new_height x new_width
     where these are given, then cropped and mirrored at random (crop_height, crop_width, mirror: in both phases), less the mean
     and times the scale of transform_param; labels (batch_size, 1, H, W), cropped and mirrored alike: the label image's grey
-    values, or the indices of its palette. label_divide_factor (ENet's): labels are so many times smaller than the data, every
-    so many-th row and column of the label image.
-    A name is root_folder and what the line says, without spaces. Otherwise as ImageData.
+    values, or the indices of its palette. label_divide_factor (ENet's): labels are smaller than the data by this factor n:
+    every n-th row and column of the label image. A name is root_folder and what the line says, without spaces. Otherwise as
+    ImageData.
     Raises LayerError, with the list's line, for a line of other words, an image that cannot be read or is smaller than the
     crop, a label image of another size than its image or in colours, images of several sizes in one batch; and for a factor
-    beside a crop, or one that does not divide the size.
+    with a crop, or one that does not divide the size.
     """
 
     type = "DenseImageData"
@@ -122,9 +117,9 @@ LISTED = {
 
 
 class ImageSegData(PrefetchingLayer):
-    """The images that image_data_param.source lists, with a label for each pixel, from the first again after the last.
+    """The images that image_data_param.source lists, with a label for each pixel, again and again.
 
-    Images with their segmentations, from a text file of names. Source: DeepLab's image_seg_data_layer.cpp.
+    Source: DeepLab's image_seg_data_layer.cpp.
 
     No bottom. top: data (batch_size, C, H, W), blue, green, red (is_color: false: grey), resized to new_height x new_width
     where these are given; labels (batch_size, 1, H, W), cropped and mirrored with the data; the image's height and width, at
@@ -153,7 +148,7 @@ class ImageSegData(PrefetchingLayer):
 
 
 class SegmentationSource(LabelledListSource):
-    """Batches with the images' sizes; the labels of a line as its label_type says."""
+    """Batches with the images' sizes. A line's labels depend on label_type."""
 
     param: caffe_pb2.ImageDataParameter
 

@@ -1,4 +1,4 @@
-"""Base classes of data layers: batches prefetched in a thread, a random generator each, and a state to resume from."""
+"""Base classes of data layers: batches prefetched in a thread, random generators and a state to resume from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ShapedSource(Source, Protocol):
         """Return the shapes of the first batch's arrays."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return how many records there are, and a checksum of some: what ranks that train together must have alike."""
+        """Return the number of records and a checksum of some. Ranks that train together must agree on them."""
 
 
 class DataLayer(Layer):
@@ -41,7 +41,7 @@ class DataLayer(Layer):
 
 
 class PrefetchingLayer(DataLayer):
-    """A data layer whose tops are batches of make_source(). What that raises becomes a LayerError."""
+    """A data layer whose tops are batches of make_source(). The source's errors become LayerErrors."""
 
     prefetched = 1
     """How many batches are prefetched, unless the prototxt says."""
@@ -49,7 +49,7 @@ class PrefetchingLayer(DataLayer):
     """Whether the fields of transform_param that temporal segment networks' VideoData has mean something to the layer."""
 
     def make_source(self, tops: int, generator: np.random.Generator) -> ShapedSource:
-        """Return the source of batches for that number of tops; it draws all random numbers from generator."""
+        """Return the source of batches for that number of tops. It draws all random numbers from generator."""
         raise NotImplementedError
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -70,7 +70,7 @@ class PrefetchingLayer(DataLayer):
         self.prefetcher = Prefetcher(source, self.prefetched)
 
     def _without_data(self) -> str:
-        """Say how to use the net where its database or list is not there."""
+        """Return how to use the net without its database or list, or "" if it exists."""
         if not absent_source(self.param):
             return ""
         file = self.source.place.file if self.source else "train_val.prototxt"
@@ -107,13 +107,13 @@ class PrefetchingLayer(DataLayer):
 
 
 def absent_source(param: caffe_pb2.LayerParameter) -> str:
-    """Return the database or list of a data layer that is not there; "" without one."""
+    """Return a data layer's missing database or list, or "" if none is missing."""
     sources = [str(getattr(block, "source", "")) for _, block in param.ListFields() if isinstance(block, Message)]
     return next((source for source in sources if source and not is_uri(source) and not os.path.exists(source)), "")
 
 
 def check_segment_fields(layer: Layer) -> None:
-    """Raise LayerError for fields of transform_param that temporal segment networks' VideoData alone takes here."""
+    """Raise LayerError for transform_param fields that only temporal segment networks' VideoData supports here."""
     param = layer.param.transform_param
     for name in SEGMENT_FIELDS:
         if name in {field.name for field, _ in param.ListFields()}:
@@ -121,7 +121,7 @@ def check_segment_fields(layer: Layer) -> None:
 
 
 class Order:
-    """The order of count items: 0, 1, 2, ... and again; with shuffle, another random order each epoch."""
+    """An order of count items: 0, 1, 2, ..., repeated; with shuffle, a new random order each epoch."""
 
     def __init__(self, count: int, shuffle: bool, generator: np.random.Generator, position: int = 0) -> None:
         self.count, self.shuffle = count, shuffle
@@ -129,11 +129,11 @@ class Order:
         self._order = self._shuffled()
 
     def next(self) -> int:
-        """Return the next one."""
+        """Return the next item."""
         return int(self.take(1)[0])
 
     def take(self, most: int) -> NDArray[np.int64]:
-        """Return the next ones: at most `most`, and none past the end of this epoch."""
+        """Return the next items: at most `most`, and none past the end of this epoch."""
         if self.position == self.count:
             self.epoch, self.position = self.epoch + 1, 0
             self._order = self._shuffled()

@@ -1,4 +1,4 @@
-"""Images with labelled boxes, as MS-CNN and Cascade R-CNN read them: resized, cropped and placed on a frame of one size.
+"""Images with labelled boxes, as in MS-CNN and Cascade R-CNN: resized, cropped and placed in a frame of one size.
 
 Source: MS-CNN's image_gt_data_layer.cpp, Cascade R-CNN's detection_data_layer.cpp and eval_data_layer.cpp.
 """
@@ -23,7 +23,7 @@ F = np.float32
 
 @dataclass(kw_only=True)
 class WindowList:
-    """The layer's parameters that a list of images needs; the other fields are those of lists that have them."""
+    """The layer's parameters for a list of images. Fields with defaults apply only to some lists."""
 
     source: str
     batch_size: int
@@ -37,7 +37,7 @@ class WindowList:
 
 @dataclass(frozen=True)
 class Scene:
-    """An image's pixels (H, W, 3), and in its pixels the corners of its boxes (N, 4) and regions of no interest (M, 4)."""
+    """An image's pixels (H, W, 3), its boxes (N, 4) and its ignored regions (M, 4), both as corners in pixels."""
 
     pixels: Pixels
     boxes: Array
@@ -45,11 +45,11 @@ class Scene:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width."""
+        """Return the height and width."""
         return self.pixels.shape[0], self.pixels.shape[1]
 
     def mirrored(self) -> Scene:
-        """Left to right: x becomes the width less x."""
+        """Return the scene mirrored left to right: x becomes the width less x."""
         flipped = (
             np.stack([self.size[1] - at[:, 2], at[:, 1], self.size[1] - at[:, 0], at[:, 3]], 1)
             for at in (self.boxes, self.regions)
@@ -57,17 +57,17 @@ class Scene:
         return Scene(self.pixels[:, ::-1], *flipped)
 
     def scaled(self, right: float, down: float) -> Scene:
-        """Return the boxes alone."""
+        """Return the scene with scaled boxes and regions, and the same pixels."""
         factors = np.array([right, down] * 2, F)
         return replace(self, boxes=self.boxes * factors, regions=self.regions * factors)
 
     def moved(self, right: float, down: float) -> Scene:
-        """Return the boxes alone."""
+        """Return the scene with moved boxes and regions, and the same pixels."""
         shift = np.array([right, down] * 2, F)
         return replace(self, boxes=self.boxes + shift, regions=self.regions + shift)
 
     def resized(self, height: int, width: int) -> Scene:
-        """Return all of it."""
+        """Return the scene, pixels, boxes and regions, resized."""
         if (height, width) == self.size:
             return self
         check_size("an image resized to", height, width)
@@ -77,9 +77,9 @@ class Scene:
         return replace(self.scaled(F(width) / F(self.size[1]), F(height) / F(self.size[0])), pixels=pixels)
 
     def rescaled(self, centre: tuple[float, float], right: float, down: float) -> tuple[Scene, tuple[float, float]]:
-        """Return all of it times two factors, around a centre (x, y) if that is much: then only what can be needed is kept.
+        """Return the scene scaled by two factors, and the centre in it, before the factors.
 
-        Also the centre in it, before the factors.
+        For a factor above 1.5 only the part around the centre (x, y) that can be needed is kept.
         """
         scene, (x, y) = self, centre
         if right == down == 1:
@@ -103,7 +103,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Placed:
-    """Along one axis: the first pixel in the frame, the first pixel in the image, and how many are copied."""
+    """A range along one axis: its first pixel in the frame, its first pixel in the image, and its length."""
 
     to: int
     of: int
@@ -111,8 +111,9 @@ class Placed:
 
 
 def placed(size: int, frame: int, centre: float, noise: int) -> Placed:
-    """Place an image: a smaller one in the middle of the frame, of a larger one the part around the centre; noise: pixels
-    further.
+    """Place an image along one axis: a smaller one in the middle of the frame, else the part around the centre.
+
+    noise: pixels to move it by.
     """
     if size < frame:
         return Placed(min(max(0, rounded((frame - size) / 2) + noise), frame - size), 0, size)
@@ -128,12 +129,15 @@ def put(pixels: Pixels, across: Placed, down: Placed, scaling: Scaling, frame: A
 
 
 def rounded(value: float | np.floating[Any]) -> int:
-    """C's round: halves away from zero."""
+    """Return value rounded as by C's round: halves away from zero."""
     return int(math.copysign(math.floor(abs(float(value)) + 0.5), float(value)))  # exact: 0.5 is added in float64
 
 
 def mean_values(layer: Layer, fields: tuple[str, ...]) -> Array:
-    """transform_param's mean_value (3, 1, 1) or 0. Raises LayerError for another number, and for fields beside these."""
+    """Return transform_param's mean_value (3, 1, 1), or 0.
+
+    Raises LayerError for another number of values, and for fields other than these.
+    """
     transform: caffe_pb2.TransformationParameter = layer.param.transform_param
     for field, _ in transform.ListFields():
         if field.name not in fields:
@@ -147,22 +151,22 @@ def mean_values(layer: Layer, fields: tuple[str, ...]) -> Array:
 
 
 def scene_of(image: LabelledImage, pixels: Pixels) -> Scene:
-    """Return an image of a list and its pixels."""
+    """Return the scene of a listed image and its pixels."""
     return Scene(pixels, image.boxes, image.regions)
 
 
 def box_rows(item: int, boxes: Array, *columns: Array) -> Array:
-    """Rows (N, 5 + ...): the image's number in the batch, x1, y1, x2, y2, and the columns (N,)."""
+    """Return rows (N, 5 + ...): the image's number in the batch, x1, y1, x2, y2, and the columns (N,)."""
     return np.concatenate([np.full((len(boxes), 1), item), boxes, *(column[:, None] for column in columns)], axis=1)
 
 
 class Scaling(NamedTuple):
-    """(x - mean) * scale of pixels. mean: (3, 1, 1)."""
+    """The scaling of pixels: (x - mean) * scale. mean: (3, 1, 1)."""
 
     mean: Array
     scale: float
 
     def __call__(self, pixels: Pixels) -> Array:
-        """(3, H, W) of pixels (H, W, 3)."""
+        """Return pixels (H, W, 3), scaled, as (3, H, W)."""
         scaled: Array = (pixels.transpose(2, 0, 1) - self.mean) * self.mean.dtype.type(self.scale)
         return scaled

@@ -1,4 +1,4 @@
-"""WindowData: boxes cut out of images and warped to one size, for R-CNN's fine-tuning.
+"""WindowData: boxes cut out of images and warped to one size, to fine-tune R-CNN.
 
 The box is widened so that context_pad pixels surround it after warping -> clipped to the image -> size and place in the crop
 Source: Caffe's window_data_layer.cpp.
@@ -31,7 +31,7 @@ Box = tuple[int, int, int, int]
 
 
 class Placed(NamedTuple):
-    """The box to cut out (x1, y1, x2, y2, inclusive), the size to warp it to, and where in the crop that begins."""
+    """The box to cut out (x1, y1, x2, y2, inclusive), the size to warp it to, and its position in the crop."""
 
     box: Box
     height: int
@@ -41,7 +41,7 @@ class Placed(NamedTuple):
 
 
 def placed(box: Box, image: tuple[int, int], crop: int, context_pad: int, square: bool, mirrored: bool) -> Placed:
-    """Place a box of an image (height, width) in a crop x crop square; mirrored: the padding changes sides too."""
+    """Place a box of an image (height, width) in a crop x crop square. Mirroring also mirrors the padding."""
     if not context_pad and not square:
         return Placed(box, crop, crop)
     return padded(_widened(box, crop, context_pad, square), image, crop, mirrored)
@@ -64,7 +64,7 @@ def padded(box: Box, image: tuple[int, int], crop: int, mirrored: bool) -> Place
 
 
 def clipped(box: Box, image: tuple[int, int], crop: int, context_pad: int, square: bool) -> Box:
-    """Return what a box with its context has inside an image (height, width)."""
+    """Return the part of a box, with its context, inside an image (height, width)."""
     if context_pad or square:
         box = _widened(box, crop, context_pad, square)
     x1, y1, x2, y2 = box
@@ -72,7 +72,7 @@ def clipped(box: Box, image: tuple[int, int], crop: int, context_pad: int, squar
 
 
 def warp_into(out: Array, pixels: Pixels, place: Placed, mirrored: bool, mean: Array | None, scale: float = 1) -> None:
-    """Write what a box has inside its image to its place in out (C, crop, crop): (pixel - mean) * scale."""
+    """Write the part of a box inside its image to its position in out (C, crop, crop): (pixel - mean) * scale."""
     if place.height < 1 or place.width < 1:
         return
     x1, y1, x2, y2 = place.box
@@ -85,7 +85,7 @@ def warp_into(out: Array, pixels: Pixels, place: Placed, mirrored: bool, mean: A
 
 
 def centred_mean(transform: caffe_pb2.TransformationParameter, shape: tuple[int, int, int], dtype: DTypeLike) -> Array | None:
-    """Return the centre of the mean image, or the mean values, as (C, crop, crop); None without. Raises DataError."""
+    """Return the centre of the mean image, or the mean values, as (C, crop, crop); None without a mean. Raises DataError."""
     mean = read_mean(transform, dtype)
     if mean is None:
         return None
@@ -97,7 +97,7 @@ def centred_mean(transform: caffe_pb2.TransformationParameter, shape: tuple[int,
 
 
 def _widened(box: Box, crop: int, context_pad: int, square: bool) -> Box:
-    """Return the box around the same centre, crop / (crop - 2 context_pad) times as large."""
+    """Return the box with the same centre, crop / (crop - 2 context_pad) times as large."""
     f = np.float32
     x1, y1, x2, y2 = box
     factor = f(crop) / f(crop - 2 * context_pad)
@@ -114,12 +114,12 @@ def _widened(box: Box, crop: int, context_pad: int, square: bool) -> Box:
 
 
 class WindowData(PrefetchingLayer):
-    """Windows drawn at random: fg_fraction of a batch from those with overlap >= fg_threshold, the others, first in the batch,
-    from those below bg_threshold.
+    """Windows drawn at random: those with overlap below bg_threshold first, then those with overlap >= fg_threshold.
 
-    No bottom. top: data (batch_size, C, crop_size, crop_size): (pixel - mean) * window_data_param.scale; labels (batch_size,),
-    0 for background. crop_mode: "warp", or "square" (the box is made square first). context_pad: so many pixels around the box.
-    What lies outside the image is 0. From transform_param come crop_size, mirror and the mean, whose centre is subtracted.
+    fg_fraction of a batch is foreground. No bottom. top: data (batch_size, C, crop_size, crop_size): (pixel - mean) *
+    window_data_param.scale; labels (batch_size,), 0 for background. crop_mode: "warp", or "square" (the box is made square
+    first). context_pad: pixels around the box. What lies outside the image is 0. From transform_param come crop_size, mirror
+    and the mean, whose centre is subtracted.
     Raises LayerError for a window file that cannot be read, no windows to draw from, an image that cannot be read or lacks a
     window's pixels, and a mean that does not fit.
     """
@@ -203,7 +203,7 @@ class WindowSource:
         return windows[int(self.generator.integers(len(windows)))]
 
     def _put(self, window: Window, mirrored: bool, out: Array) -> None:
-        """Cut the window out, warp it, and write it to out (C, crop, crop)."""
+        """Cut out the window, warp it, and write it to out (C, crop, crop)."""
         pixels = self._pixels(window.image)
         height, width, channels = pixels.shape
         if channels != len(out):
@@ -220,7 +220,7 @@ class WindowSource:
         return granted(f"{self.param.root_folder}{self.images[image]}")
 
     def _pixels(self, image: int) -> Pixels:
-        """Return the image in colour; with cache_images its file's bytes are kept."""
+        """Return the image in colour. With cache_images the bytes of its file are kept."""
         path = self._path(image)
         if not self.param.cache_images:
             return read_image(path)

@@ -1,1 +1,1 @@
-"""Arithmetic of blobs element by element or channel by channel, and what is fused with it."""
+"""Arithmetic of blobs by element or by channel, and its fusion with other layers."""

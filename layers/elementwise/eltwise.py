@@ -125,7 +125,7 @@ class Eltwise(Fusing):
         each_block(dy.shape, step)
 
     def _gradient(self, i: int, y: Array, dy: Array, xs: Sequence[Array], dx: Array, at: Index) -> None:
-        """dx, bottom i's gradient, of the block at `at`."""
+        """Compute dx, bottom i's gradient, for the block at `at`."""
         param = self.param.eltwise_param
         if self.operation == SUM:
             np.multiply(dy, self.coeff[i], out=dx)
@@ -160,7 +160,7 @@ class Eltwise(Fusing):
 
 
 def weighted_sum(xs: Sequence[Array], coeff: Sequence[float], out: Array) -> Array:
-    """Arrays of one shape, a number for each -> their weighted sum, in out (none of xs)."""
+    """Return the weighted sum of arrays of one shape, in out, which is none of xs."""
     if len(xs) == 1:
         np.multiply(xs[0], coeff[0], out=out)
     elif coeff[0] == coeff[1] == 1:
@@ -174,7 +174,7 @@ def weighted_sum(xs: Sequence[Array], coeff: Sequence[float], out: Array) -> Arr
 
 
 def first_maximum(xs: Sequence[Array], out: Array) -> NDArray[np.int32]:
-    """Arrays of one shape -> which array each maximum comes from; the maxima go to out (none of xs)."""
+    """Return the index of the array that each maximum comes from. The maxima go to out, which is none of xs."""
     # Caffe's comparison, not np.maximum: ties and NaN go to x_1
     winner: NDArray[np.int32] = np.where(xs[0] > xs[1], np.int32(0), np.int32(1))
     out[...] = np.where(winner == 0, xs[0], xs[1])

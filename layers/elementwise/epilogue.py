@@ -1,4 +1,4 @@
-"""Epilogue: what follows a convolution's sums, block by block while they are in cache: y = relu(y * scale + shift).
+"""Epilogue: the last steps of a convolution, applied to each block in cache: y = relu(y * scale + shift).
 
 A bias is a shift. BatchNorm of fixed statistics and Scale after a convolution are a scale and a shift, and a ReLU may follow.
 As separate steps each would read and write the whole map.
@@ -30,7 +30,7 @@ _zeros: dict[np.dtype[Any], Array] = {}
 
 @dataclass(frozen=True)
 class Epilogue:
-    """y = y * scale + shift, channel by channel, and then ReLU with this slope; what is None is left out."""
+    """y = y * scale + shift for each channel, then ReLU with this slope. Steps that are None are skipped."""
 
     scale: Array | None = None  # (M,)
     shift: Array | None = None  # (M,)
@@ -38,15 +38,18 @@ class Epilogue:
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """That of scale and shift, which is one; None without them."""
+        """Return the common dtype of scale and shift, or None without them."""
         return next((array.dtype for array in (self.scale, self.shift) if array is not None), None)
 
     def __call__(self, y: Array, channels: slice = EVERY) -> None:
-        """Apply to y (N, M', *rows) in place, which holds the given M' of the M channels."""
+        """Apply the epilogue in place to y (N, M', *rows), which holds the given M' of the M channels."""
         scale_shift_relu(self, y, channels)
 
     def backward(self, y: Array, diff: Array, channels: slice = EVERY) -> None:
-        """Compute diff = diff * relu'(y) * scale in place: y and diff (N, M', *rows) hold the given M' of the M channels."""
+        """Compute diff = diff * relu'(y) * scale in place.
+
+        y and diff (N, M', *rows) hold the given M' of the M channels.
+        """
         scale_shift_relu_backward(self, y, diff, channels)
 
 
@@ -73,7 +76,7 @@ NOTHING = Epilogue()
 
 
 def joined(epilogues: Sequence[Epilogue], dtype: DTypeLike) -> Epilogue:
-    """One Epilogue that does what these do one after the other; its arrays are of dtype. Only the last may have a ReLU."""
+    """Return one Epilogue, with arrays of dtype, that does these one after another. Only the last may have a ReLU."""
     if len(epilogues) == 1 and epilogues[0].dtype in (None, dtype):
         return epilogues[0]
     scale = shift = None
@@ -93,8 +96,9 @@ def joined(epilogues: Sequence[Epilogue], dtype: DTypeLike) -> Epilogue:
 
 @kernel
 def epilogue_step(x: Blob, y: Blob, epilogue: Epilogue) -> Callable[[], None]:
-    """Return what makes y (N, M, ...) of x (the same shape, or y itself) by the epilogue, to be run as long as the shape is
-    this. A ReLU takes any shape.
+    """Return a function that applies the epilogue to x, into y (N, M, ...), valid while the shape stays the same.
+
+    y has x's shape and may be x. A ReLU accepts any shape.
     """
     return partial(_by_blocks, x, y, epilogue)
 
@@ -111,7 +115,7 @@ def _by_blocks(bottom: Blob, top: Blob, epilogue: Epilogue) -> None:
 
 
 def relu(x: Array, negative_slope: float = 0.0, out: Array | None = None) -> Array:
-    """x: any shape; out: where y goes, x itself allowed. Returns y."""
+    """Return y = ReLU(x), in out if given. out may be x."""
     y = np.empty_like(x) if out is None else out
     if negative_slope == 0:
         _positive_part(x, y)
@@ -121,7 +125,7 @@ def relu(x: Array, negative_slope: float = 0.0, out: Array | None = None) -> Arr
 
 
 def _positive_part(x: Array, y: Array) -> None:
-    """Compute y = max(x, 0), by rows of ROW numbers as far as they lie one after another."""
+    """Compute y = max(x, 0), in rows of ROW numbers as far as the arrays are contiguous."""
     axis, run = run_of(x, y)
     if run < 32:
         np.maximum(x, 0, out=y)
@@ -137,7 +141,7 @@ def _positive_part(x: Array, y: Array) -> None:
 
 
 def run_of(*arrays: Array) -> tuple[int, int]:
-    """From which axis on all arrays (of one shape) lie in one run, and how many numbers it has."""
+    """Return the first axis from which all arrays (of one shape) are contiguous, and the run's length."""
     axis, run = arrays[0].ndim, 1
     while axis and all(a.shape[axis - 1] == 1 or a.strides[axis - 1] == run * a.itemsize for a in arrays):
         axis -= 1
@@ -146,7 +150,7 @@ def run_of(*arrays: Array) -> tuple[int, int]:
 
 
 def relu_backward(dy: Array, positive: Array, negative_slope: float = 0.0, out: Array | None = None) -> Array:
-    """dy: any shape; positive: x > 0, the same shape; out: where dx goes, dy itself allowed. Returns dx."""
+    """Return dx, in out if given. positive: x > 0, of dy's shape. out may be dy."""
     if negative_slope == 0:
         return np.multiply(dy, positive, out=out)
     factor: Array = ~positive * dy.dtype.type(negative_slope)  # slope at 0 too

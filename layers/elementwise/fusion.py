@@ -23,9 +23,9 @@ from .epilogue import Epilogue
 
 
 class Channelwise(Layer):
-    """A layer with a number for each channel, along axis 1, or none at all, which the layer before it may apply.
+    """A layer with one number for each channel (axis 1), or none, that the preceding layer may apply.
 
-    A class is one only if it says so itself: one derived from it may compute anything.
+    Each class must declare this itself: a subclass may compute anything.
     """
 
     channelwise: ClassVar[bool] = False
@@ -35,24 +35,24 @@ class Channelwise(Layer):
     """Its Epilogue alone gives the numbers of its forward."""
 
     def may_be_epilogue(self) -> bool:
-        """Return whether the layer, with its parameters, can be an Epilogue whose backward does not need the input."""
+        """Return whether the layer, with its parameters, can be an Epilogue whose backward does not read the input."""
         return len(self.param.bottom) == 1
 
     def epilogue(self, shape: tuple[int, ...]) -> Epilogue | None:
-        """Return the layer as an Epilogue in float64, or None if its numbers lie along other axes than axis 1 of the shape."""
+        """Return the layer as a float64 Epilogue, or None if its numbers are not along axis 1 of the shape."""
         raise NotImplementedError
 
     def gradient(self) -> Epilogue:
-        """Return the factors of a gradient that passes back through the layer after it ran as an Epilogue."""
+        """Return the factors of the gradient through the layer after it ran as an Epilogue."""
         raise NotImplementedError
 
     def device_epilogue(self, before: DeviceEpilogue, shape: tuple[int, ...]) -> DeviceEpilogue | None:
-        """Return the launch `before` with the layer added, or None if it has another order or the layer runs on the host."""
+        """Return the launch `before` with the layer added, or None if the order is wrong or the layer runs on the host."""
         raise NotImplementedError
 
 
 class Fusing(Layer):
-    """A layer that can apply what comes after it as its last step. A class is one only if it says so itself."""
+    """A layer that can apply the following layers as its last step. Each class must declare this itself."""
 
     fuses: ClassVar[bool] = False
 
@@ -61,11 +61,11 @@ class Fusing(Layer):
         return True
 
     def may_apply(self, other: Channelwise) -> bool:
-        """Return whether it can apply this layer."""
+        """Return whether it can apply the other layer."""
         return True
 
     def fuses_on_device(self) -> bool:
-        """Return whether it can apply others on the GPU."""
+        """Return whether it can apply other layers on the GPU."""
         return True
 
     def ready(self, bottom: Sequence[Blob], top: Sequence[Blob], epilogue: Epilogue) -> Callable[[], None]:
@@ -78,7 +78,7 @@ class Fusing(Layer):
 
 
 def may_be_epilogue(layer: Layer) -> TypeGuard[Channelwise]:
-    """Return whether the layer before it can apply this layer."""
+    """Return whether the preceding layer can apply this layer."""
     return isinstance(layer, Channelwise) and "channelwise" in vars(type(layer)) and layer.may_be_epilogue()
 
 
@@ -88,9 +88,9 @@ def takes_epilogue(layer: Layer) -> TypeGuard[Fusing]:
 
 
 def device_epilogue_of(first: Layer, after: Sequence[Layer], shape: tuple[int, ...]) -> DeviceEpilogue | None:
-    """Return the one launch that applies these layers to the top of `first`, of this shape.
+    """Return the single launch that applies these layers to the top of `first`, of this shape.
 
-    None if they are not in the launch's order, or one runs on the host.
+    Return None if they are not in the launch's order, or if one runs on the host.
     """
     if not math.prod(shape) or (isinstance(first, Fusing) and not first.fuses_on_device()):
         return None

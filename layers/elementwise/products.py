@@ -1,7 +1,4 @@
-"""Products of a blob with one number for each map, each pixel or each channel.
-
-x times a factor that has one number for several of x's, for layers that say which.
-"""
+"""Products of a blob with one number for each map, each pixel or each channel."""
 
 from __future__ import annotations
 
@@ -19,7 +16,10 @@ from minicaffe.threads import Index, each_block
 
 
 class BroadcastProduct(Layer):
-    """bottom: x, s. top: y = x * s (x's shape), s in the shape that factor_shape gives, repeated along its axes of 1."""
+    """y = x * s, where s takes the shape that factor_shape returns and is repeated along its axes of 1.
+
+    bottom: x, s. top: y (x's shape).
+    """
 
     num_bottom = 2
     num_top = 1
@@ -30,7 +30,7 @@ class BroadcastProduct(Layer):
 
     @abstractmethod
     def factor_shape(self, x: tuple[int, ...], s: tuple[int, ...]) -> tuple[int, ...]:
-        """factor, for the bottoms' shapes. Raises LayerError where they do not go together."""
+        """Return factor for the bottoms' shapes. Raises LayerError if they do not match."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.factor = self.factor_shape(bottom[0].shape, bottom[1].shape)
@@ -52,7 +52,7 @@ class BroadcastProduct(Layer):
 
 
 def _multiply(x: Array, factor: Array, y: Array) -> None:
-    """Compute y = x * factor, block by block; factor has x's axes, some of length 1."""
+    """Compute y = x * factor, block by block. factor has x's axes, some of length 1."""
     whole = np.broadcast_to(factor, x.shape)
 
     def step(index: Index) -> None:
@@ -64,7 +64,7 @@ def _multiply(x: Array, factor: Array, y: Array) -> None:
 class Axpy(Layer):
     """out[n, c, ...] = a[n, c] x[n, c, ...] + y[n, c, ...]; da[n, c] = the sum of dout x, dx = a dout, dy = dout.
 
-    Out = a x + y, with one number a for each map. Source: SENet's axpy_layer.hpp (Hu et al., 2018).
+    Source: SENet's axpy_layer.hpp (Hu et al., 2018).
 
     bottom: a (N, C) or (N, C, 1, ...), x (N, C, ...), y (x's shape). top: out (x's shape).
     Raises LayerError when x has fewer than two axes, a lacks one number for each map, or y and x differ in shape.
@@ -124,8 +124,6 @@ class Axpy(Layer):
 class BroadcastMul(BroadcastProduct):
     """y[n, c, ...] = x[n, c, ...] * s[n, c].
 
-    Every map of x times one number, y[n, c, h, w] = x[n, c, h, w] * s[n, c].
-
     Source: beniz/caffe's broadcast_mul_layer.cpp.
 
     bottom: x (N, C, ...), s (N, C) or (N, C, 1, ...). top: y (N, C, ...).
@@ -143,8 +141,7 @@ class BroadcastMul(BroadcastProduct):
 class ChannelScale(BroadcastProduct):
     """y[n, c, ...] = x[n, c, ...] * s[n, ...].
 
-    Every pixel of x times one number, y[n, c, p] = x[n, c, p] * s[n, p]. Source: happynear's
-    channel_scale_layer.cpp.
+    Source: happynear's channel_scale_layer.cpp.
 
     bottom: x (N, C, ...), s (N, ...) or (N, 1, ...). top: y (N, C, ...).
     Raises LayerError for other shapes; for global_scale, whose number is not learned but set from outside; and for do_forward,
@@ -169,8 +166,6 @@ class ChannelScale(BroadcastProduct):
 
 class SpatialProduct(BroadcastProduct):
     """y[n, c, ...] = x[n, c, ...] * s[n, 0, ...]. MaskPooling is the same.
-
-    Every channel of x times one map, y[n, c, h, w] = x[n, c, h, w] * s[n, 0, h, w].
 
     Source: hszhao/PSPNet's spatial_product_layer.cpp; MNC (arXiv:1512.04412), where it is called MaskPooling.
 
@@ -200,5 +195,5 @@ class SpatialProduct(BroadcastProduct):
 
 
 def _planes(x: Blob) -> tuple[int, int]:
-    """Return the channels of x, and the numbers of one."""
+    """Return the number of channels of x, and the number of values of each."""
     return x.shape[1], math.prod(x.shape[2:])

@@ -1,4 +1,4 @@
-"""Scale and Bias: products and sums with values laid along some of x's axes."""
+"""Scale and Bias: products and sums with values along some of x's axes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Bias(Channelwise):
 
 
 def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) -> tuple[int, ...]:
-    """Return the shape of a blob laid along num_axes axes of x from axis on. Raises LayerError if x has fewer axes."""
+    """Return the shape of a blob along num_axes axes of x from axis on. Raises LayerError if x has fewer axes."""
     if num_axes < -1:
         raise layer.error(f"num_axes must be >= -1, got {num_axes}", f"{block}.num_axes")
     if num_axes == 0:
@@ -115,9 +115,9 @@ def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) ->
 
 
 def split_shape(layer: Layer, x: Blob, weight: Blob, axis: int, field: str) -> tuple[int, int, int]:
-    """Return x's shape as (before, along weight's axes, after), weight starting at axis.
+    """Return x's shape as (axes before, axes of weight, axes after). weight starts at axis.
 
-    Raises LayerError where they do not match.
+    Raises LayerError if they do not match.
     """
     start = layer.axis_of(axis, x, field) if weight.shape else 0  # a scalar lies along no axis, so that axis may be any
     end = start + len(weight.shape)
@@ -127,7 +127,7 @@ def split_shape(layer: Layer, x: Blob, weight: Blob, axis: int, field: str) -> t
 
 
 def is_by_channel(split: tuple[int, int, int], shape: tuple[int, ...]) -> bool:
-    """Return whether what lies along split of x (N, M, ...) is a number for each channel, and nothing else."""
+    """Return whether split of x (N, M, ...) has exactly one value for each channel."""
     return len(shape) > 1 and split == (shape[0], shape[1], math.prod(shape[2:]))
 
 
@@ -188,11 +188,11 @@ class Scale(Channelwise):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=top[0].count, saved=saved)
 
     def overwrites_what_backward_reads(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> bool:
-        """Return whether x has to be kept: the gradient of scale needs it, and in place y overwrites it."""
+        """Return whether x must be kept: in place y overwrites it, and the gradient of scale reads it."""
         return top[0] is bottom[0] and (len(bottom) == 2 or self.param_propagate_down[0])
 
     def _read(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob:
-        """x, for backward."""
+        """Return x for backward."""
         return self._input.read() if self.overwrites_what_backward_reads(bottom, top) else bottom[0]
 
     def _scale(self, bottom: Sequence[Blob]) -> Blob:

@@ -1,1 +1,1 @@
-"""Layers that one fork of Caffe, or one family of forks, has. Nothing imports them by name but what is about that fork."""
+"""Layers of one fork of Caffe, or of one family of forks. Only code about a fork imports its layers by name."""

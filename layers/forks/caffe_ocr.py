@@ -1,4 +1,4 @@
-"""caffe_ocr's DenseBlock: DenseNet's block in one layer, each step of which adds growthRate maps to all maps before it.
+"""caffe_ocr's DenseBlock: DenseNet's block as one layer. Each step adds growthRate maps to all preceding maps.
 
     y_0 = x        y_t+1 = [y_t, c_t]        c_t = W_t * relu(norm_t(y_t))        * with the kernel turned by 180 degrees
     with use_BC    c_t = W_t * relu(norm'_t(V_t * relu(norm_t(y_t))))             V_t of 1 x 1, 4 growthRate filters
@@ -34,7 +34,7 @@ CHANNEL = (0, 2, 3)
 
 @dataclass
 class Norm:
-    """The blobs (1, C, 1, 1) of one normalisation. factor: what the stored statistics are sums of, 0 for none."""
+    """The blobs (1, C, 1, 1) of one normalisation. factor: the divisor of the stored sums, 0 for none."""
 
     scale: Blob
     bias: Blob
@@ -43,7 +43,7 @@ class Norm:
     factor: float
 
     def relu(self, x: Array, training: bool) -> Array:
-        """max(y, 0) of x (N, C, H, W), with the batch's statistics if training; it keeps them."""
+        """Return max(y, 0) for x (N, C, H, W). With training it uses the batch's statistics and keeps them."""
         if training:
             self.count = x.size // max(1, x.shape[1])
             self.used = x.mean(axis=CHANNEL, keepdims=True), x.var(axis=CHANNEL, keepdims=True)
@@ -62,13 +62,13 @@ class Norm:
         return self.mean.data / divisor, self.variance.data / divisor
 
     def move(self, fraction: float) -> None:
-        """Move the stored statistics by this fraction towards those of the batch."""
+        """Move the stored statistics by this fraction towards the batch's."""
         (mean, variance), (old_mean, old_variance) = self.used, self.stored()
         self.mean.data[...] = fraction * mean + (1 - fraction) * old_mean
         self.variance.data[...] = fraction * variance * (self.count / max(1, self.count - 1)) + (1 - fraction) * old_variance
 
     def gradient(self, x: Array, dy: Array, training: bool) -> Array:
-        """Return the gradient of x after relu(x); adds those of scale and bias."""
+        """Return the gradient of x after relu(x), and add the gradients of scale and bias."""
         mean, variance = self.used
         inverse = 1 / np.sqrt(variance + x.dtype.type(EPS))
         normalised = (x - mean) * inverse
@@ -164,12 +164,12 @@ class DenseBlock(Layer):
         return self.blobs[self.weight_names.index(name) + step]
 
     def _norm(self, step: int, suffix: str = "") -> Norm:
-        """Return a norm of a step, with its blobs."""
+        """Return a step's norm, with its blobs."""
         scale, bias, mean, variance = (self._blob(name + suffix, step) for name in NAMES[1:])
         return Norm(scale, bias, mean, variance, factor=float(self.blobs[-1].read_data()[0]))
 
     def _branch(self, y: Array, step: int) -> list[tuple[Norm, Array, Array]]:
-        """Return for each norm of a step, on the maps before it, y: the norm, what it normalises, and its relu."""
+        """Return a step's norms, each with its input and its relu. y: the maps before the step."""
         norm, maps = self._norm(step), y[:, : self.channels + step * self.growth]
         steps = [(norm, maps, norm.relu(maps, self.phase == TRAIN))]
         if self.param.denseblock_param.use_BC:
@@ -217,7 +217,7 @@ class DenseBlock(Layer):
             bottom[0].diff[...] = dy[:, : self.channels]
 
     def _through(self, name: str, step: int, x: Array, dy: Array, window: Window) -> Array:
-        """Return the gradient of a convolution's bottom x; adds that of its filters."""
+        """Return the gradient of a convolution's bottom x, and add the filters' gradient."""
         blob, dx = self._blob(name, step), np.empty_like(x)
         gradient = np.zeros(blob.shape, self.dtype)
         add_weight_gradient(x, dy, window, 1, gradient)
@@ -227,7 +227,7 @@ class DenseBlock(Layer):
 
 
 def _turned(weight: Array) -> Array:
-    """Kernels (M, C, 3, 3) turned by 180 degrees."""
+    """Return kernels (M, C, 3, 3) rotated by 180 degrees."""
     return np.ascontiguousarray(weight[..., ::-1, ::-1])
 
 

@@ -1,4 +1,4 @@
-"""Mask: the pixels that a mask names, each with its channels as an item of its own.
+"""Mask: the pixels that a mask selects. Each pixel, with its channels, becomes an item.
 
     y[k, c] = x[0, c, h_k, w_k]        (h_k, w_k): the k-th pixel, row by row, whose mask is 1 or more
 

@@ -72,7 +72,7 @@ class TextProposal(StandIn):
 
 
 def text_anchors() -> Array:
-    """Return the anchors (10, 4) about the centre of a cell of 16 pixels, their corners rounded towards 0 as the original's."""
+    """Return the anchors (10, 4) around the centre of a 16-pixel cell, corners rounded towards 0 as in the original."""
     half = np.array([[8, height // 2] for height in HEIGHTS])
     corners: Array = np.trunc(np.concatenate([7.5 - half, 7.5 + half], axis=1))
     return corners

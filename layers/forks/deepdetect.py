@@ -1,4 +1,4 @@
-"""DeepDetect's layers for inputs that are nearly all zeros."""
+"""DeepDetect's layers for sparse inputs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from minicaffe.proto import caffe_pb2
 
 
 class SparseData(PrefetchingLayer):
-    """The items of a database in the order of their keys, from the first again after the last.
-
-    A database of SparseDatums, DeepDetect's for inputs that are nearly all zeros, as dense rows.
+    """DeepDetect's SparseDatums of a database as dense rows, in the order of their keys, again and again.
 
         y[n, indices[k]] += data[k] for k < nnz
 
@@ -91,8 +89,6 @@ class SparseInnerProduct(InnerProduct):
     """y = x weight^T + bias, the axes from inner_product_param.axis on being one vector of K numbers.
 
     InnerProduct of DeepDetect's Caffe, for inputs that are nearly all zeros.
-
-        y = x weight^T + bias
 
     The fork computes it from the numbers that are not 0 alone; blobs here are dense, so that it is InnerProduct. Its gradients
     of the weights replace what is in their diffs instead of adding to it (a bug wherever iter_size or shared weights add up),

@@ -1,4 +1,4 @@
-"""Layers of multi-task network cascades (MNC), as its test nets have them.
+"""Layers of multi-task network cascades (MNC), for its test nets.
 
     MaskLayer: masks (R, S^2) as maps (R, 1, S, S)
     StageBridgeLayer: each roi moved by the regression of its best class, cut to the image
@@ -61,7 +61,7 @@ class MaskResize(Layer):
 
 
 def weights(size: int, output: int) -> Array:
-    """Return what each of size pixels adds to each of output places (output, size)."""
+    """Return each pixel's weight in each output position (output, size)."""
     at = np.arange(output) * (size / output)
     low = np.minimum(at.astype(int), size - 1)
     high, places = np.minimum(low + 1, size - 1), np.arange(output)
@@ -76,7 +76,7 @@ GRADIENT_KEYS = ("gradient_scale", "use_clip", "clip_base")
 
 
 def check_phase(layer: Layer) -> None:
-    """Raise LayerError in phase TRAIN, in which MNC's layers match masks with true ones."""
+    """Raise LayerError in phase TRAIN, in which MNC's layers need true masks."""
     if layer.phase == TRAIN:
         message = "MNC (github.com/daijifeng001/MNC) matches with the true masks in phase TRAIN, which is not built in"
         raise layer.error(message, "python_param.module")

@@ -22,10 +22,10 @@ from minicaffe.layers.loss.loss import Loss
 
 
 def grid(sizes: Array, height: int, width: int, side: int) -> Array:
-    """Return the anchors (K, 4): centre, width, height, of sizes (A, 2) in pixels in each of height x width cells of a square
-    image.
+    """Return the anchors (K, 4): centre, width, height.
 
-    Cell i is centred in column i / height and row i mod height, from 1, of width + 1 by height + 1, as in the fork.
+    There are A of them, of sizes (A, 2) in pixels, in each of height x width cells of a square image. Cell i is centred in
+    column i / height and row i mod height, from 1, of width + 1 by height + 1, as in the fork.
     """
     column, row = np.divmod(np.arange(height * width), height)
     centres = np.stack([(column + 1) * side / (width + 1), (row + 1) * side / (height + 1)], axis=1)
@@ -33,9 +33,9 @@ def grid(sizes: Array, height: int, width: int, side: int) -> Array:
 
 
 def decoded(anchors: Array, moves: Array, side: int) -> Array:
-    """Return the corners (K, 4), cut to an image, of anchors (K, 4): centre, width, height.
+    """Return the corners (K, 4) of moved anchors, clipped to an image.
 
-    Moves (K, 4): x, y, height, width.
+    anchors (K, 4): centre, width, height; moves (K, 4): x, y, height, width.
     """
     with np.errstate(over="ignore"):
         centres, sizes = anchors[:, :2] + anchors[:, 2:] * moves[:, :2], anchors[:, 2:] * np.exp(moves[:, :1:-1])
@@ -44,7 +44,7 @@ def decoded(anchors: Array, moves: Array, side: int) -> Array:
 
 
 def overlaps(boxes: Array, others: Array, epsilon: float) -> Array:
-    """Intersection over union (M, K) of boxes (M, 4) with others (K, 4), the union enlarged by epsilon."""
+    """Return the intersection over union (M, K) of boxes (M, 4) and others (K, 4), the union enlarged by epsilon."""
     low, high = np.maximum(boxes[:, None, :2], others[None, :, :2]), np.minimum(boxes[:, None, 2:], others[None, :, 2:])
     shared = np.maximum(high - low, 0).prod(axis=-1)
     areas, other_areas = ((of[:, 2:] - of[:, :2]).prod(axis=1) for of in (boxes, others))
@@ -53,7 +53,7 @@ def overlaps(boxes: Array, others: Array, epsilon: float) -> Array:
 
 
 def targets(anchors: Array, boxes: Array, epsilon: float) -> Array:
-    """Return the moves (M, 4) of anchors (M, 4) that give boxes (M, 4), whose last row and column belong to them."""
+    """Return the moves (M, 4) from anchors (M, 4) to boxes (M, 4), whose last row and column belong to them."""
     sizes = boxes[:, 2:] - boxes[:, :2] + 1
     shifts = (boxes[:, :2] + sizes / 2 - anchors[:, :2]) / anchors[:, 2:]
     moves: Array = np.concatenate([shifts, np.log(sizes / anchors[:, 2:] + epsilon)[:, ::-1]], axis=1)
@@ -67,7 +67,7 @@ SIDE = 416
 
 
 class SqueezeDetLoss(Loss):
-    """The mean over the images of the sum of the four terms above; 0 for an image without objects.
+    """The sum of four terms, averaged over the images; 0 for an image without objects.
 
     bottom: class probabilities (N, K, classes), of any shape with as many values; confidences c (N, H, W, A); t (N, H, W, 4 A):
     x, y, height, width of each anchor; labels (N, 5 T): x1, y1, x2, y2 in pixels, class from 0, with -1 after the last.
@@ -128,7 +128,7 @@ class SqueezeDetLoss(Loss):
         top[0].data[...] = loss
 
     def _image(self, found: list[Array], slopes: list[Array], boxes: Array, kinds: NDArray[np.intp]) -> float:
-        """Return the loss of an image with these objects, with the slopes of its part of the mean."""
+        """Return the loss of an image with these objects. Write the slopes of its part of the mean."""
         param, objects, images = self.param.squeezedet_param, len(boxes), len(self._slopes[0])
         probabilities, confidences, moves = (x.astype(float) for x in found)
         shared = overlaps(boxes, decoded(self.anchors, moves, self.side), param.epsilon)

@@ -1,4 +1,4 @@
-"""SSH's ProposalLayer and AnchorTargetLayer: py-faster-rcnn's, with limits of a face detector's and hard examples.
+"""SSH's ProposalLayer and AnchorTargetLayer: py-faster-rcnn's, with a face detector's limits and hard examples.
 
 The limits are those of SSH's default_config.yml, which no prototxt holds; a warning says so.
 

@@ -1,4 +1,4 @@
-"""Spatial transformers: maps sampled at an affine image of a grid."""
+"""Spatial transformers: maps sampled at a grid under an affine map."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ THETA = ("theta_1_1", "theta_1_2", "theta_1_3", "theta_2_1", "theta_2_2", "theta
 
 
 class SpatialTransformer(Layer):
-    """V = U sampled at theta's image of the grid; dU adds each dV to its four pixels, dtheta is the slope between them times
-    dV.
-
-    A map sampled bilinearly at an affine image of a grid.
+    """V = U sampled at the grid mapped by theta. dU adds each dV to its four pixels; dtheta is their slope times dV.
 
         place = theta (y, x, 1),  y = 2 i / H' - 1, x = 2 j / W' - 1 of output pixel (i, j): first the row, then the column
         V[c, i, j] = U[c, (row + 1) H / 2, (column + 1) W / 2], between the four pixels around; those outside of U count as 0
@@ -89,7 +86,7 @@ class SpatialTransformer(Layer):
 
 
 def grid(size: Sequence[int], dtype: DTypeLike) -> Array:
-    """Return for each pixel of a map of a size its row and column, from -1 up to below 1, and 1: (3, H W)."""
+    """Return the row and column, in [-1, 1), and 1 of each pixel of a map: (3, H W)."""
     places = np.ones((3, *size), dtype)
     rows, columns = (np.arange(length) * (2 / max(1, length)) - 1 for length in size)
     places[0], places[1] = rows[:, None], columns
@@ -101,10 +98,10 @@ Corner = tuple[NDArray[np.intp], Array]
 
 
 class Sampled:
-    """Places (2, P) in a map of height x width, rows and columns from -1 (the first pixel) to 1 (one past the last).
+    """Positions (2, P) in a height x width map: rows and columns from -1 (first pixel) to 1 (one past the last).
 
-    inside_only: places beyond the last pixel's count as outside altogether. on_pixels: the slope that the forks give a place
-    exactly on a pixel, where the left one and the right one differ, in units of the pixel's value.
+    inside_only: positions beyond the last pixel count as outside. on_pixels: the forks' slope at a position exactly on a pixel,
+    where the left and right slopes differ, in units of the pixel's value.
     """
 
     def __init__(self, size: Sequence[int], places: Array, *, inside_only: bool = False, on_pixels: int = 1) -> None:
@@ -119,11 +116,11 @@ class Sampled:
         self.down, self.right = rows - self.row, columns - self.column
 
     def of(self, u: Array, v: Array) -> None:
-        """Compute v (C, ...) of the map u (C, H, W)."""
+        """Compute v (C, ...) from the map u (C, H, W)."""
         v.reshape(len(u), len(self.down))[:] = sum(_flat(u)[:, at] * share for at, share in self._corners())
 
     def backward(self, dv: Array, du: Array) -> None:
-        """Compute du (C, H, W) of dv (C, ...)."""
+        """Compute du (C, H, W) from dv (C, ...)."""
         du[...] = 0
         dv = _flat(dv)
         for at, share in self._corners():
@@ -131,7 +128,7 @@ class Sampled:
                 np.add(channel, np.bincount(at, given, minlength=len(channel)).astype(du.dtype), out=channel)
 
     def slope(self, u: Array, dv: Array) -> Array:
-        """Return the gradient (2, P) of the places, of dv (C, ...)."""
+        """Return the positions' gradient (2, P) from dv (C, ...)."""
         flat, dv = _flat(u), _flat(dv)
         above, left, slopes = 1 - self.down, 1 - self.right, []
         up, at = (np.where(share > 0, -1, self.on_pixels).astype(u.dtype) for share in (self.down, self.right))
@@ -149,7 +146,7 @@ class Sampled:
         return self._pixels((up * left, up * self.right, self.down * left, self.down * self.right))
 
     def _pixels(self, shares: Sequence[Array]) -> list[Corner]:
-        """Return the pixels at the top left, top right, bottom left and bottom right, with these shares; 0 outside."""
+        """Return the pixels at the top left, top right, bottom left and bottom right with their shares; 0 outside."""
         found = []
         for share, (down, right) in zip(shares, ((0, 0), (0, 1), (1, 0), (1, 1))):
             row, column = self.row + down, self.column + right
@@ -164,9 +161,7 @@ def _flat(maps: Array) -> Array:
 
 
 class Transformer(Layer):
-    """y = x sampled at theta's image of the grid, 0 outside; gradients as SpatialTransformer's.
-
-    Happynear's spatial transformer, whose output is as large as its map, and 0 where a place is outside of it.
+    """y = x sampled at the grid mapped by theta, 0 outside; gradients as SpatialTransformer's.
 
         place = theta (y, x, 1), as SpatialTransformer's; outside: beyond the first or the last pixel
 
@@ -194,7 +189,7 @@ class Transformer(Layer):
         top[0].reshape(x)
 
     def _grid(self, x: Blob) -> Array:
-        """Return the original's: pixel (i, j) is at i * height + j, and what is behind the last one is (0, 0, 0)."""
+        """Return the original's grid: pixel (i, j) is at i * height + j, and entries past the last one are (0, 0, 0)."""
         height, width = x.shape[2:]
         whole = grid(x.shape[2:], self.dtype).reshape(3, height, width)
         laid = np.zeros((3, height * width), self.dtype)
@@ -203,7 +198,7 @@ class Transformer(Layer):
         return laid
 
     def _sampled(self, bottom: Sequence[Blob], n: int, places: Array) -> Sampled:
-        """Image n at theta's image of the grid's places."""
+        """Return the sampling of image n at the positions mapped by its theta."""
         moved = bottom[1].data[n].reshape(2, 3) @ places
         return Sampled(bottom[0].shape[2:], moved, inside_only=True, on_pixels=0)
 
@@ -223,9 +218,7 @@ class Transformer(Layer):
 
 
 class STLoss(Loss):
-    """loss = the mean over N images and output_H x output_W places of half the squared distances from [-1, 1].
-
-    How far the places of a spatial transformer are outside of its map.
+    """Half the squared distance of a spatial transformer's positions from its map, averaged over images and positions.
 
         loss = the sum over images and grid places of (max(0, |row| - 1)^2 + max(0, |column| - 1)^2) / 2, over their number
 
@@ -253,7 +246,7 @@ class STLoss(Loss):
         return grid((param.output_H, param.output_W), self.dtype)
 
     def _beyond(self, bottom: Sequence[Blob], places: Array) -> Array:
-        """Return how far each place (3, P) of the grid comes beyond -1 or 1, (N, 2, P)."""
+        """Return how far each position (3, P) of the grid is mapped beyond -1 or 1, (N, 2, P)."""
         moved = bottom[0].data.reshape(-1, 2, 3) @ places
         return np.asarray(moved - moved.clip(-1, 1))
 

@@ -1,1 +1,1 @@
-"""Losses, Softmax, and how they read their bottoms and normalise their sums."""
+"""Losses, Softmax, and the reading of their bottoms and the normalisation of their sums."""

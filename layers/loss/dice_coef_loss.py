@@ -1,4 +1,4 @@
-"""DiceCoefLoss: one less how much a segmentation overlaps its labels.
+"""DiceCoefLoss: one minus the overlap of a segmentation with its labels.
 
     loss = 1 - mean over images of (2 sum w x t + s) / (sum w x^2 + sum w t^2 + s),  t = 1 for the label's class, else 0
 
@@ -66,7 +66,7 @@ class DiceCoefLoss(Loss):
             )
 
     def _terms(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
-        """x, t (N, C, P), their weights (N, C, 1), and s (N,)."""
+        """Return x, t (N, C, P), their weights (N, C, 1), and s (N,)."""
         param, x = self.param.dice_coef_loss_param, bottom[0].data.reshape(self.split)
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         t = (labels[:, None] == np.arange(self.split.classes)[:, None]).astype(self.dtype)
@@ -84,7 +84,7 @@ class DiceCoefLoss(Loss):
         return x, t, weights, np.full(self.split.outer, smooth)
 
     def _fractions(self, bottom: Sequence[Blob]) -> tuple[Array, Array]:
-        """Numerators and denominators (N,)."""
+        """Return the numerators and denominators (N,)."""
         x, t, weights, smooth = self._terms(bottom)
         over = np.einsum("ncp,ncp,ncq->n", x, t, weights, dtype=np.float64)
         squares = np.einsum("ncp,ncp,ncq->n", x, x, weights, dtype=np.float64) + np.einsum(

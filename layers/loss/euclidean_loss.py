@@ -20,9 +20,7 @@ from minicaffe.layers.loss.loss import (
 
 
 class EuclideanLoss(DifferenceLoss):
-    """loss = sum((x - target)^2) / (2 N).
-
-    Half the mean squared distance.
+    """Half the mean squared distance: loss = sum((x - target)^2) / (2 N).
 
         loss = sum((x - target)^2) / (2 N)        dx = (x - target) / N = -dtarget
 
@@ -110,13 +108,16 @@ class ContrastiveLoss(DifferenceLoss):
 
 
 def same_kind(given: Sequence[Blob]) -> NDArray[np.bool_]:
-    """Return which pairs (N,) are of the same kind: y is not 0, or their two labels are equal; all cut to whole numbers."""
+    """Return which pairs (N,) are of the same kind.
+
+    They are if y is not 0, or if their two labels are equal; all are cut to whole numbers.
+    """
     first, *second = (np.trunc(blob.data.reshape(-1)) for blob in given)  # Caffe's static_cast<int>
     return np.asarray(first == second[0] if second else first != 0)
 
 
 def contrastive(d: Array, same: NDArray[np.bool_], margin: float, legacy: bool = False) -> Array:
-    """Losses (N,), before they are halved, of differences d (N, C); same (N,)."""
+    """Return twice the losses (N,) of differences d (N, C). same: (N,)."""
     squared = np.square(d).sum(axis=1)
     gap = np.maximum(margin - squared, 0) if legacy else np.square(np.maximum(margin - np.sqrt(squared), 0))
     return np.asarray(np.where(same, squared, gap))

@@ -1,4 +1,4 @@
-"""FocalLoss: the cross entropy of softmax, where what is easy counts less. Two layers of forks have this name.
+"""FocalLoss: the cross entropy of softmax, in which easy examples count less. Two forks' layers have this name.
 
     loss = -sum_i alpha (1 - p_i)^gamma log(max(p_i, FLT_MIN)) / divisor      p_i: the probability of label_i; makefile/frcnn's,
                                                                               py-RFCN-priv's and DeepDetect's; alpha is 0.25
@@ -32,16 +32,15 @@ TIMES, HAPPYNEAR = "makefile/frcnn", "happynear"
 
 
 class FocalLoss(Forked, Loss):
-    """Cross entropy times a power of how wrong the probability is, of scores along an axis against whole labels.
+    """Cross entropy times a power of the probability's error, of scores along an axis and whole labels.
 
     bottom: x (N, C, ...) scores, labels (N, ...) one for each position. top: loss (); optionally the probabilities, of
     x's shape, whose diff is not used. The axis is focal_loss_param.axis if given, else softmax_param.axis (default 1).
     loss_param: ignore_label, normalization (default VALID), normalize, pre_fixed_normalizer.
-    Which of the two it is, type ONEADDP (happynear's) or axis, engine (DeepDetect's) say, else the net's fork; with alpha 1
-    it is the same number.
-    LINEAR computes what ORIGIN does, as in the forks, with a warning.
-    Raises LayerError where nothing tells the kind; for gamma < 0, alpha <= 0, happynear's alpha < 1 with a gamma that is not
-    whole; for another number of labels, and a label that is not whole or not a class.
+    The kind is happynear's for type ONEADDP, DeepDetect's for axis or engine, else the net's fork's. With alpha 1 both give the
+    same number. LINEAR computes what ORIGIN does, as in the forks, with a warning.
+    Raises LayerError if the kind is unknown; for gamma < 0, alpha <= 0, happynear's alpha < 1 with a gamma that is not whole;
+    for another number of labels, and a label that is not whole or not a class.
     """
 
     type = "FocalLoss"
@@ -79,7 +78,7 @@ class FocalLoss(Forked, Loss):
         self.prob = Blob((), self.dtype)
 
     def _kind_given(self) -> str:
-        """Return the kind that the prototxt tells; "" if none."""
+        """Return the kind that the prototxt names, or ""."""
         param = self.param.focal_loss_param
         own = next((name for name in ("axis", "engine") if param.HasField(name)), "")
         if param.type == Param.ONEADDP:
@@ -135,7 +134,7 @@ def true_probability(prob: Array, labels: NDArray[np.intp]) -> Array:
 
 
 def focal_slope(p: Array, start: float, sign: int, gamma: float) -> Array:
-    """Return p times the derivative of -(start + sign p)^gamma log p, for p of any shape in float64."""
+    """Return p times the derivative of -(start + sign p)^gamma log p, for float64 p of any shape."""
     base = start + sign * p
     power = np.zeros_like(p)
     if gamma:  # at base 0 and gamma < 1 the power is infinite and log p is 0: their product's limit is 0

@@ -1,8 +1,8 @@
 """The base classes of losses.
 
-How losses read their bottoms: scores over a class axis, whole labels, pairs of one size. Source: Caffe's loss_layer.cpp.
+They read scores over a class axis, whole labels, and pairs of one size. Source: Caffe's loss_layer.cpp.
 
-What a loss is divided by: loss_param's normalization, for every layer that honours it.
+The divisor of a loss is loss_param's normalization, in every layer that honours it.
 
     FULL: all positions; VALID: the positions that are not ignored; BATCH_SIZE: the images (or rois);
     PRE_FIXED: pre_fixed_normalizer; NONE: 1. Never less than 1, so that nothing to learn from is a loss of 0.
@@ -41,7 +41,7 @@ class Loss(Layer):
 
 
 class ImageLoss(Loss):
-    """A loss of scores against one whole label an image; every value after the first axis is a class.
+    """A loss of scores against one whole label per image. Every value after the first axis is a class.
 
     bottom: scores (N, ...); labels (N,). Raises LayerError for another number of labels.
     """
@@ -66,7 +66,7 @@ class DifferenceLoss(Loss):
 
 
 def put_opposite(dx: Array, propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-    """Write dx to bottom 0's diff and -dx to bottom 1's, where propagate_down says so."""
+    """Write dx to bottom 0's diff and -dx to bottom 1's, if propagate_down is set for it."""
     if propagate_down[0]:
         bottom[0].diff[...] = dx
     if propagate_down[1]:
@@ -74,12 +74,12 @@ def put_opposite(dx: Array, propagate_down: Sequence[bool], bottom: Sequence[Blo
 
 
 def device_diffs(bottom: Sequence[Blob], propagate_down: Sequence[bool]) -> list[int]:
-    """Return the addresses of the bottoms' diffs, to be overwritten; 0 where propagate_down says no."""
+    """Return the addresses of the bottoms' diffs, to be overwritten; 0 if propagate_down is not set."""
     return [blob.device_diff("write") if wanted else 0 for blob, wanted in zip(bottom, propagate_down)]
 
 
 class ClassAxis(NamedTuple):
-    """A shape around its class axis: outer and inner are the products of the axes before and after it."""
+    """A shape split at its class axis: outer and inner are the products of the axes before and after it."""
 
     outer: int
     classes: int
@@ -87,19 +87,19 @@ class ClassAxis(NamedTuple):
 
 
 def class_axis(layer: Layer, scores: Blob, axis: int, field: str) -> ClassAxis:
-    """Return the shape of scores split at axis (negative: from the end). Raises LayerError where there is no such axis."""
+    """Return the shape of scores split at axis (negative: from the end). Raises LayerError if the axis does not exist."""
     axis, shape = layer.axis_of(axis, scores, field), scores.shape
     return ClassAxis(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
 
 
 def check_label_count(layer: Layer, split: ClassAxis, bottom: Sequence[Blob]) -> None:
-    """One label for each position of the scores, and as many along the first axis."""
+    """Raise LayerError unless there is a label for each position of the scores, and the first axes match."""
     check_positions(layer, split, bottom)
     check_first_axis(layer, bottom, 1)
 
 
 def check_positions(layer: Layer, split: ClassAxis, bottom: Sequence[Blob]) -> None:
-    """One label for each position of the scores."""
+    """Raise LayerError unless there is one label for each position of the scores."""
     scores, labels, positions = bottom[0].shape, bottom[1].shape, split.outer * split.inner
     if positions != math.prod(labels):
         wanted = f"{positions} labels ({split.outer} x {split.inner} positions around its {split.classes} classes)"
@@ -107,14 +107,14 @@ def check_positions(layer: Layer, split: ClassAxis, bottom: Sequence[Blob]) -> N
 
 
 def check_first_axis(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
-    """bottom[i] has as many images (or rois) as bottom[0]."""
+    """Raise LayerError unless bottom[i] has as many images (or rois) as bottom[0]."""
     first, other = bottom[0].shape, bottom[i].shape
     if first[:1] != other[:1]:
         raise layer.error(f"bottoms 0 and {i} must have the same first axis, got shapes {first} and {other}", f"bottom[{i}]")
 
 
 def check_same_size(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
-    """bottom[i] has bottom[0]'s first axis and number of values; the other axes may be cut otherwise."""
+    """Raise LayerError unless bottom[i] has bottom[0]'s first axis and number of values. Other axes may differ."""
     check_first_axis(layer, bottom, i)
     if bottom[0].count != bottom[i].count:
         raise layer.error(
@@ -125,7 +125,7 @@ def check_same_size(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
 
 
 def check_same_shape(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
-    """bottom[i] has bottom[0]'s shape, up to trailing axes of 1: (N, 8) is (N, 8, 1, 1)."""
+    """Raise LayerError unless bottom[i] has bottom[0]'s shape, up to trailing axes of 1: (N, 8) is (N, 8, 1, 1)."""
     first, other = bottom[0].shape, bottom[i].shape
     if _trimmed(first) != _trimmed(other):
         raise layer.error(f"bottoms 0 and {i} must have the same shape, got {first} and {other}", f"bottom[{i}]")
@@ -139,9 +139,9 @@ def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
 def read_labels(
     layer: Layer, labels: Array, split: ClassAxis, ignore: int | None
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Labels as integers (outer, inner), 0 where ignored, and which count (outer, inner).
+    """Return labels as integers (outer, inner), 0 if ignored, and which ones count (outer, inner).
 
-    Raises LayerError for a label that is not whole, or is outside 0 .. classes - 1 and not the ignored one.
+    Raises LayerError for a label that is not whole, or that is outside 0 .. classes - 1 and not the ignored label.
     """
     flat = labels.reshape(-1)
     kept = np.ones(flat.shape, bool) if ignore is None else flat != ignore
@@ -154,15 +154,17 @@ def read_labels(
 
 
 def label_error(layer: Layer, label: float, where: int, split: ClassAxis, ignore: int | None) -> LayerError:
-    """Return what read_labels raises."""
+    """Return the LayerError that read_labels raises."""
     kind = "a label from" if label == np.floor(label) else "a whole label from"
     ignored = "" if ignore is None else f", nor the ignored {ignore}"
     return layer.error(f"label {label:g} at position {where} is not {kind} 0 to {split.classes - 1}{ignored}", "bottom[1]")
 
 
 def watch_labels(layer: Layer, labels: Blob, split: ClassAxis, ignore: int | None) -> tuple[int, int, int, int]:
-    """Return the arguments of a kernel that reads labels (cuda/labels.cuh): their address, whether one is ignored, which, and
-    the address of the flag for a wrong label, which raises label_error's error.
+    """Return the arguments of a kernel that reads labels (cuda/labels.cuh).
+
+    They are the labels' address, whether a label is ignored, which one, and the address of the flag for a wrong label. The flag
+    raises label_error's error.
     """
 
     def error(left: int) -> LayerError:
@@ -181,23 +183,23 @@ PRE_FIXED = caffe_pb2.LossParameter.PRE_FIXED
 
 @dataclass(frozen=True)
 class Normalization:
-    """A normalization, and its pre_fixed_normalizer."""
+    """A normalization mode, and its pre_fixed_normalizer."""
 
     mode: int
     pre_fixed: float = 1.0
 
     def divisor(self, *, images: int, positions: int, valid: int) -> float:
-        """At least 1. positions counts them over all images; valid those that are not ignored."""
+        """Return the divisor, at least 1. positions: over all images; valid: those that are not ignored."""
         counts: dict[int, float] = {FULL: positions, VALID: valid, BATCH_SIZE: images, PRE_FIXED: self.pre_fixed}
         return max(1.0, float(counts.get(self.mode, 1.0)))
 
     def fixed_divisor(self, images: int, positions: int) -> float | None:
-        """Return divisor where it does not depend on what is ignored, else None."""
+        """Return the divisor if it does not depend on ignored labels, else None."""
         return None if self.mode == VALID else self.divisor(images=images, positions=positions, valid=0)
 
 
 def read_normalization(param: caffe_pb2.LossParameter, default: int = VALID) -> Normalization:
-    """Return what loss_param asks for; the legacy `normalize` counts where `normalization` is not given."""
+    """Return loss_param's normalization. The legacy `normalize` counts if `normalization` is not given."""
     if param.HasField("normalization"):
         mode: int = param.normalization
     elif param.HasField("normalize"):
@@ -210,5 +212,5 @@ def read_normalization(param: caffe_pb2.LossParameter, default: int = VALID) -> 
 def ignored_label(
     param: caffe_pb2.LossParameter | caffe_pb2.AccuracyParameter | caffe_pb2.EltwiseAccuracyParameter,
 ) -> int | None:
-    """Return the label whose positions do not count, or None."""
+    """Return the label whose positions are ignored, or None."""
     return param.ignore_label if param.HasField("ignore_label") else None

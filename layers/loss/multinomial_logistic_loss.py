@@ -23,9 +23,7 @@ LOG_THRESHOLD = 1e-20
 
 
 class MultinomialLogisticLoss(ImageLoss):
-    """loss = -sum(log p[label]) / N.
-
-    The mean negative log of given probabilities at the true classes.
+    """The mean negative log of given probabilities at the true classes.
 
         loss = -sum_i log(max(p_i[label_i], 1e-20)) / N        dp_i[label_i] = -1 / (N max(p_i[label_i], 1e-20))
 
@@ -50,7 +48,7 @@ class MultinomialLogisticLoss(ImageLoss):
             np.put_along_axis(bottom[0].diff.reshape(self.split[:2]), labels, -scale / true, axis=1)
 
     def _true(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.intp]]:
-        """Return the true classes' probabilities, no less than LOG_THRESHOLD, and the labels, both (N, 1)."""
+        """Return the true classes' probabilities, at least LOG_THRESHOLD, and the labels, both (N, 1)."""
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         true = np.take_along_axis(bottom[0].data.reshape(self.split[:2]), labels, axis=1)
         return np.maximum(true, LOG_THRESHOLD), labels
@@ -144,14 +142,14 @@ class InfogainLoss(SoftmaxWithLoss):
         return bottom[2] if len(bottom) == 3 else self.stored
 
     def _weights(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.bool_]]:
-        """Return the rows of H at the labels (outer, C, inner), 0 where ignored, and which labels count (outer, inner)."""
+        """Return the rows of H at the labels (outer, C, inner), 0 if ignored, and which labels count (outer, inner)."""
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         matrix = self._matrix(bottom).read_data().reshape(self.split.classes, self.split.classes)
         return np.moveaxis(matrix[labels], 2, 1) * kept[:, None], kept  # (outer, inner, C) to (outer, C, inner)
 
 
 class HingeLoss(ImageLoss):
-    """Hinge loss of scores against one whole label an image, with hinge_loss_param.norm L1 (default) or L2.
+    """Hinge loss of scores against one whole label per image, with hinge_loss_param.norm L1 (default) or L2.
 
     One-versus-all margins.
 
@@ -185,7 +183,7 @@ class HingeLoss(ImageLoss):
             bottom[0].diff[...] = (-sides * slopes * scale).reshape(bottom[0].shape)
 
     def _margins(self, bottom: Sequence[Blob]) -> tuple[Array, Array]:
-        """max(0, 1 - s x) and s, both (N, C)."""
+        """Return max(0, 1 - s x) and s, both (N, C)."""
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         x = bottom[0].data.reshape(self.split[:2])
         sides = np.full(x.shape, -1, x.dtype)

@@ -1,4 +1,4 @@
-"""SigmoidCrossEntropyLoss: cross entropy of independent yes-or-no scores against targets from 0 to 1.
+"""SigmoidCrossEntropyLoss: cross entropy of independent binary scores against targets from 0 to 1.
 
     loss = sum(max(x, 0) - x t + log(1 + exp(-|x|))) / divisor        dx = (sigmoid(x) - t) / divisor
 
@@ -99,7 +99,7 @@ class SigmoidCrossEntropyLoss(Forked, Loss):
         return bottom[0].count, x, target, self.ignore is not None, self.ignore or 0
 
     def _target(self, bottom: Sequence[Blob]) -> tuple[Array, Array | NDArray[np.bool_]]:
-        """Return the targets, and how much or whether each counts, in x's shape."""
+        """Return the targets, and each target's weight or whether it counts, in x's shape."""
         target = bottom[1].data.reshape(bottom[0].shape)
         if self.is_balanced:
             return target, balance(target)
@@ -109,7 +109,7 @@ class SigmoidCrossEntropyLoss(Forked, Loss):
 
 
 def balance(target: Array) -> Array:
-    """HED's weight of each target (N, ...): of a 1 the image's share of zeros, of a 0 that of ones, of any other 0."""
+    """Return HED's weight of each target (N, ...): the image's share of zeros for a 1, of ones for a 0, else 0."""
     rows = target.reshape(len(target), math.prod(target.shape[1:]))
     classes = [rows == 0, rows == 1]
     zeros, ones = (found.sum(axis=1, keepdims=True) for found in classes)
@@ -118,6 +118,6 @@ def balance(target: Array) -> Array:
 
 
 def sigmoid_cross_entropy(x: Array, target: Array) -> Array:
-    """-(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) for each element, of x's shape."""
+    """Return -(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) for each element, of x's shape."""
     # the same sum, rewritten so that exp sees no number above 0
     return np.asarray(np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x))))

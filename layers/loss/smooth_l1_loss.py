@@ -84,11 +84,11 @@ class SmoothL1Loss(DifferenceLoss):
         self.launch("smooth_l1_loss.smooth_l1_loss_backward", count, *given, float(self._items(bottom)), *diffs)
 
     def _items(self, bottom: Sequence[Blob]) -> int:
-        """N, what the loss is divided by: at least 1."""
+        """Return N, the divisor of the loss, at least 1."""
         return max([1, *bottom[0].shape[:1]])
 
     def _addresses(self, bottom: Sequence[Blob]) -> list[int]:
-        """Return the addresses of x, target, and the weights, 0 where there are none."""
+        """Return the addresses of x, the target and the weights; 0 for missing weights."""
         return [blob.device_data("read") for blob in bottom] + [0] * (4 - len(bottom))
 
     def _bounds(self) -> tuple[float, float]:
@@ -96,12 +96,12 @@ class SmoothL1Loss(DifferenceLoss):
 
 
 def _alike(bottom: Sequence[Blob]) -> list[Array]:
-    """Return the bottoms' data, in bottom 0's shape."""
+    """Return the bottoms' data in bottom 0's shape."""
     return [b.data.reshape(bottom[0].shape) for b in bottom]
 
 
 def weighted_difference(x: Array, target: Array, weight: Array | None = None, *, out: Array | None = None) -> Array:
-    """Return weight * (x - target), all of one shape; no weight counts as 1."""
+    """Return weight * (x - target), all of one shape. No weight counts as 1."""
     d: Array = np.subtract(x, target, out=out)
     if weight is not None:
         d *= weight
@@ -109,7 +109,7 @@ def weighted_difference(x: Array, target: Array, weight: Array | None = None, *,
 
 
 def smooth_l1(d: Array, sigma: float = 1.0) -> Array:
-    """0.5 (sigma d)^2 where |d| < 1 / sigma^2, else |d| - 0.5 / sigma^2; of d's shape."""
+    """Return 0.5 (sigma d)^2 where |d| < 1 / sigma^2, else |d| - 0.5 / sigma^2; of d's shape."""
     size = np.abs(d)
     near = np.minimum(size, 1 / sigma**2)
     # near = size is the square, near = 1 / sigma^2 the line: no branch
@@ -117,5 +117,5 @@ def smooth_l1(d: Array, sigma: float = 1.0) -> Array:
 
 
 def smooth_l1_backward(d: Array, sigma: float = 1.0) -> Array:
-    """Return the derivative of smooth_l1: sigma^2 d, at most 1 in size; of d's shape."""
+    """Return the derivative of smooth_l1: sigma^2 d clipped to [-1, 1]; of d's shape."""
     return np.asarray(np.clip(d, -1 / sigma**2, 1 / sigma**2) * sigma**2)

@@ -64,7 +64,7 @@ class Softmax(Layer):
 
 
 def softmax(x: Array, axis: int = 1, *, out: Array | None = None) -> Array:
-    """Probabilities along axis, of x's shape; out (may be x itself) receives them if given."""
+    """Return the probabilities along axis, of x's shape, in out if given. out may be x."""
     # exp cannot overflow; initial is for an axis of length 0
     y: Array = np.subtract(x, x.max(axis=axis, keepdims=True, initial=-np.inf), out=out)
     np.exp(y, out=y)
@@ -73,8 +73,9 @@ def softmax(x: Array, axis: int = 1, *, out: Array | None = None) -> Array:
 
 
 def softmax_backward(y: Array, dy: Array, axis: int = 1, *, out: Array | None = None) -> Array:
-    """Return the gradient in x of softmax, given its result y and the gradient dy in it, both of x's shape; out may be dy
-    itself.
+    """Return the gradient in x, in out if given. out may be dy.
+
+    y is softmax's result and dy the gradient in it, both of x's shape.
     """
     dx: Array = np.subtract(dy, (dy * y).sum(axis=axis, keepdims=True), out=out)  # the sum is taken before out, which may be dy
     dx *= y

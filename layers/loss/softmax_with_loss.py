@@ -65,7 +65,7 @@ class SoftmaxWithLoss(Loss):
             blob.reshape(like.shape)
 
     def _class_weights(self) -> Array | None:
-        """SegNet's weights (C,) of the classes, None without weight_by_label_freqs."""
+        """Return SegNet's class weights (C,), or None without weight_by_label_freqs."""
         given, classes = self.param.loss_param.class_weighting, self.split.classes
         if not self.param.loss_param.weight_by_label_freqs:
             return None
@@ -128,12 +128,15 @@ class SoftmaxWithLoss(Loss):
         self.launch("softmax_with_loss.cross_entropy_backward", count, *given)
 
     def divisor_for(self, kept: NDArray[np.bool_]) -> float:
-        """Return what the sum over kept (outer, inner) is divided by."""
+        """Return the divisor of the sum over kept (outer, inner)."""
         return self.normalization.divisor(images=self.split.outer, positions=kept.size, valid=int(kept.sum()))
 
 
 def cross_entropy(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> Array:
-    """Losses (outer, inner) of prob (outer, C, inner) at labels (outer, inner); 0 where kept (outer, inner) is False."""
+    """Return the losses (outer, inner) of prob (outer, C, inner) at labels (outer, inner).
+
+    They are 0 where kept (outer, inner) is False.
+    """
     true = np.take_along_axis(prob, labels[:, None], axis=1)[:, 0]
     losses: Array = -np.log(np.maximum(true, prob.dtype.type(FLT_MIN)))  # Caffe's max(p, FLT_MIN): the loss stays finite
     losses[~kept] = 0
@@ -141,7 +144,7 @@ def cross_entropy(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]
 
 
 def cross_entropy_backward(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> Array:
-    """Return the gradient of cross_entropy's sum in the scores (outer, C, inner), shapes as there."""
+    """Return the gradient of cross_entropy's sum in the scores (outer, C, inner). Arguments as in cross_entropy."""
     dx: Array = prob.copy()
     at = labels[:, None]
     np.put_along_axis(dx, at, np.take_along_axis(dx, at, axis=1) - 1, axis=1)

@@ -1,1 +1,1 @@
-"""Measures of what a net predicts."""
+"""Metrics of a net's predictions."""

@@ -1,4 +1,4 @@
-"""Accuracy, EltwiseAccuracy and SegAccuracy: how often, or how well, classes are found."""
+"""Accuracy, EltwiseAccuracy and SegAccuracy: how often, or how well, classes are predicted."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from minicaffe.layers.loss.loss import check_label_count, check_positions, class
 
 
 class Accuracy(Layer):
-    """The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores, or with
-    min_is_better lowest ones.
+    """The fraction of positions whose true class is among the top_k highest scores.
+
+    accuracy_param.top_k is 1 by default. With min_is_better the lowest scores count instead.
 
         right_i = (how many classes score at least as high as the true one, itself included) <= top_k
         accuracy = sum_i right_i / (positions that are not ignored)
@@ -90,8 +91,9 @@ def among_top(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool
 
 
 def among_least(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
-    """Return whether each of labels (outer, inner) is among the top_k lowest scores of x (outer, C, inner); of equal ones the
-    lowest class goes first.
+    """Return whether each of labels (outer, inner) is among the top_k lowest scores of x (outer, C, inner).
+
+    Of equal scores the lowest class comes first.
     """
     true = np.take_along_axis(x, labels[:, None], axis=1)
     before = np.arange(x.shape[1])[:, None] < labels[:, None]
@@ -99,8 +101,9 @@ def among_least(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bo
 
 
 def among_highest(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
-    """Return whether each of labels (outer, ...) is among the top_k highest scores of x (outer, C, ...); of equal ones the last
-    class goes first.
+    """Return whether each of labels (outer, ...) is among the top_k highest scores of x (outer, C, ...).
+
+    Of equal scores the last class comes first.
     """
     true = np.take_along_axis(x, labels[:, None], axis=1)
     before = np.arange(x.shape[1]).reshape(-1, *[1] * (x.ndim - 2)) > labels[:, None]
@@ -146,7 +149,7 @@ class EltwiseAccuracy(Layer):
 
 
 class SegAccuracy(Layer):
-    """The pixel accuracy, the mean recall and the mean IoU of scores; all three, whatever seg_accuracy_param.metric says.
+    """The pixel accuracy, mean recall and mean IoU of scores: all three, whatever seg_accuracy_param.metric is.
 
         m[t, p] = how many pixels of the true class t have their highest score at class p (of equal ones the last)
         accuracy = the sum of m[c, c] / the sum of m; recall_c = m[c, c] / row c, the mean over the classes that are there;
@@ -192,7 +195,7 @@ class SegAccuracy(Layer):
 
 
 def measures(confusion: np.ndarray) -> tuple[float, float, float]:
-    """Pixel accuracy, mean recall and mean IoU of a matrix (C, C) of true and found classes."""
+    """Return the pixel accuracy, mean recall and mean IoU of a confusion matrix (C, C) of true and predicted classes."""
     right, true, found = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     union, there = true + found - right, true > 0
     recall = right[there] / true[there]

@@ -1,4 +1,4 @@
-"""ArgMax: where the largest numbers are. Source: Caffe's argmax_layer.hpp."""
+"""ArgMax: the indices of the largest numbers. Source: Caffe's argmax_layer.hpp."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minicaffe.layer import Layer
 
 
 class ArgMax(Layer):
-    """The indices of the top_k largest elements, largest first; of equal ones the larger index first.
+    """The indices of the top_k largest elements, largest first. Of equal ones the larger index comes first.
 
     Without axis: over all axes but the first. bottom: x (N, ...). top: indices (N, 1, top_k), or with out_max_val indices
     and values (N, 2, top_k); followed by axes of length 1 where x has more than 3.
@@ -79,7 +79,7 @@ class ArgMax(Layer):
 
 
 def largest(rows: Array, count: int) -> NDArray[np.intp]:
-    """(..., K) -> (..., count): the indices of the largest numbers, largest first, of equal ones the larger index first."""
+    """Return the indices (..., count) of the largest of rows (..., K), largest first; of equal ones the larger first."""
     reverse = rows[..., ::-1]  # Caffe sorts (value, index) pairs downwards: of equal values the larger index
     # argmax finds the first, that is the last of rows
     order = reverse.argmax(-1)[..., None] if count == 1 else np.argsort(-reverse, axis=-1, kind="stable")[..., :count]

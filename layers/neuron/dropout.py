@@ -26,7 +26,7 @@ from minicaffe.threads import Index, each_block
 
 
 class Dropout(Layer):
-    """Drop each element with probability dropout_ratio while training; one new mask for each forward.
+    """Random elements zeroed with probability dropout_ratio in TRAIN, with a new mask for each forward.
 
     scale_train (default): y = x * mask / (1 - dropout_ratio) in TRAIN, y = x in TEST.
     Otherwise: y = x * mask in TRAIN, y = x * (1 - dropout_ratio) in TEST.
@@ -68,7 +68,7 @@ class Dropout(Layer):
         self._times_factor(bottom[0].data, top[0].data, top[0] is bottom[0])
 
     def _draw(self) -> None:
-        """Draw a new mask, and the factor that goes with it."""
+        """Draw a new mask, and set its factor."""
         keep = 1 - self.dropout_ratio
         if self.phase == TRAIN:
             self.mask.data[...] = dropout_mask(self.mask.shape, self.dropout_ratio, self.dtype)

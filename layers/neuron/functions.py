@@ -373,7 +373,7 @@ class Sigmoid(Layer):
 
 
 def sigmoid(x: Array, *, out: Array | None = None) -> Array:
-    """1 / (1 + exp(-x)), of x's shape; out (may be x itself) receives it if given."""
+    """Return 1 / (1 + exp(-x)), of x's shape, in out if given. out may be x."""
     y: Array = np.multiply(x, 0.5, out=out)  # (1 + tanh(x / 2)) / 2: exp(-x) would overflow
     np.tanh(y, out=y)
     y *= 0.5

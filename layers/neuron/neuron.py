@@ -16,10 +16,10 @@ from minicaffe.threads import Index, each_block
 
 
 class Neuron(Layer):
-    """y = value(x), element by element; a layer of the family writes value and slope, and its two kernels in cuda/neuron.cu.
+    """y = value(x), element by element. Subclasses define value, slope and their two kernels in cuda/neuron.cu.
 
-    bottom: x (any shape). top: y (the same shape); may be in place, where a copy of x is kept for backward.
-    Overflow gives inf and a point outside the function's domain NaN, without a warning, as in C.
+    bottom: x (any shape). top: y (the same shape); may be in place, where a copy of x is kept for backward. Overflow gives inf,
+    and a point outside the function's domain NaN, without a warning, as in C.
     """
 
     num_bottom = 1
@@ -37,7 +37,7 @@ class Neuron(Layer):
         raise NotImplementedError
 
     def slope(self, x: Array) -> Array:
-        """f'(x)."""
+        """Return f'(x)."""
         raise NotImplementedError
 
     def constants(self) -> tuple[float, float, float]:
@@ -90,14 +90,14 @@ class Neuron(Layer):
 
 
 class SavedInput:
-    """The input that forward keeps where y overwrites x and backward reads x."""
+    """The input that forward saves when y overwrites x and backward reads x."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer, self.blob = layer, Blob((0,), layer.dtype)
         self._left_out = False
 
     def array(self, x: Blob) -> Array | None:
-        """Where forward on the CPU copies x to, in x's shape; None: not wanted."""
+        """Return the array, of x's shape, that forward on the CPU copies x to; None if it need not."""
         self._left_out = self.layer.forward_only
         if self._left_out:
             return None
@@ -105,9 +105,9 @@ class SavedInput:
         return self.blob.data
 
     def address(self, x: Blob) -> int:
-        """Where forward on the GPU copies x to; 0: not wanted.
+        """Return the address that forward on the GPU copies x to; 0 if it need not.
 
-        There it also counts whether the net will run backward: on the CPU the execution plan saves most of these copies.
+        It need not either if the net will not run backward. On the CPU the execution plan saves most of these copies.
         """
         self._left_out = self.layer.forward_only or not self.layer.gradient_wanted
         if self._left_out:
@@ -116,7 +116,7 @@ class SavedInput:
         return self.blob.device_data("write")
 
     def read(self) -> Blob:
-        """x, for backward. Raises LayerError where forward did not keep it."""
+        """Return x for backward. Raises LayerError if forward did not save it."""
         if self._left_out:
             raise self.layer.error("its forward kept nothing for backward: call force_backward before forward, not after it")
         return self.blob

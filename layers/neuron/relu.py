@@ -1,4 +1,4 @@
-"""ReLU and PReLU: the positive part of x, and a part of the negative one."""
+"""ReLU and PReLU: the positive part of x, and a multiple of its negative part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from minicaffe.threads import Index, each_block
 
 
 class ReLU(Channelwise):
-    """y = x where x > 0, else negative_slope * x; the slope at 0 is that of the negative side.
+    """y = x where x > 0, else negative_slope * x. The slope at 0 is the negative side's.
 
     Source: Caffe's relu_layer.hpp (Nair and Hinton, 2010).
 
@@ -80,7 +80,7 @@ class ReLU(Channelwise):
         self.launch("relu.relu_backward", top[0].count, top[0].count, sign, dy, self.negative_slope, dx)
 
     def _sign_of(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob:
-        """Return the blob whose elements are greater than 0 where x is."""
+        """Return the blob whose elements are positive where x is."""
         # otherwise y > 0 exactly where x > 0: in place y serves
         return self._sign if self.negative_slope < 0 and top[0] is bottom[0] else bottom[0]
 
@@ -154,7 +154,7 @@ class PReLU(Layer):
         y += negative
 
     def _slopes(self) -> Array:
-        """(C, 1) or (1, 1), to go with (N, C, P)."""
+        """Return the slopes (C, 1) or (1, 1), for arrays (N, C, P)."""
         return self.blobs[0].data.reshape(-1, 1)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -164,7 +164,7 @@ class PReLU(Layer):
         launch_planes("prelu.prelu", self.dtype, self._planes(top[0]), positions, channels, x, slopes, y, kept)
 
     def _sizes(self, x: Blob) -> tuple[int, int]:
-        """Slopes, and how many numbers after one another have the same."""
+        """Return the number of slopes, and how many consecutive numbers share one."""
         return (self.blobs[0].count, math.prod(x.shape[2:])) if self.blobs[0].shape else (1, x.count)
 
     def _planes(self, x: Blob) -> int:

@@ -61,7 +61,9 @@ COPIED = 2
 
 
 class BatchNorm(Forked, Channelwise):
-    """Normalise every channel (axis 1; a bottom of one axis is one channel) over the batch and all positions.
+    """Each channel (axis 1; a bottom of one axis is one channel) normalised over the batch and all positions.
+
+    A channel is an index on axis 1; a bottom of one axis is one channel.
 
     use_global_stats: normalise with the running statistics (the default in TEST) or with the batch's own, which are
     then added to the running ones (the default in TRAIN). blobs: mean sum (C,), variance sum (C,), factor (1,). They are
@@ -114,7 +116,7 @@ class BatchNorm(Forked, Channelwise):
         self._lay_out(*layout_of(self.param, self.fork.name))
 
     def _lay_out(self, layout: Layout, why: str) -> None:
-        """Make the blobs of this layout."""
+        """Create the blobs of this layout."""
         param = self.param.batch_norm_param
         self.layout = self.weight_names = layout
         by_fork = why == BY_FORK
@@ -170,12 +172,12 @@ class BatchNorm(Forked, Channelwise):
         return {name: blob.read_data() for name, blob in zip(self.layout, self.blobs, strict=True)}
 
     def scale_and_bias(self) -> tuple[Array, Array] | None:
-        """Return the learnt scale (C,) and bias (C,), 0 without one; None in BVLC's."""
+        """Return the learnt scale (C,) and bias (C,), 0 without one; None in BVLC's layout."""
         values = self.values()
         return (values["scale"], values.get("bias", np.zeros_like(values["scale"]))) if "scale" in values else None
 
     def training_state(self) -> dict[str, Any]:
-        """Return how many of NVIDIA's first forwards, which copy the statistics, have been."""
+        """Return the number of NVIDIA's first forwards, which copy the statistics, that have run."""
         return {} if self.layout[:3] == BVLC else {"forwards": self._forwards}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
@@ -250,12 +252,12 @@ class BatchNorm(Forked, Channelwise):
         launch_planes("batch_norm.normalise", self.dtype, *sizes, x, mean, inverse_std, y, kept)
 
     def _sizes(self, x: Blob) -> tuple[int, int, int]:
-        """Channels, positions of a map, and numbers of a channel in the whole batch; x has elements."""
+        """Return the channels, a map's positions, and a channel's numbers in the whole batch. x has elements."""
         channels = channels_of(x.shape)
         return channels, math.prod(x.shape[2:]), x.count // channels
 
     def _keep(self, mean: Array, var: Array, numbers: int) -> None:
-        """Add a batch's statistics, each of `numbers` numbers a channel, to the running ones."""
+        """Add a batch's statistics, each over `numbers` numbers, to the running ones."""
         if self.layout[:3] != BVLC:
             fraction = 0 if self._forwards < COPIED else self.fraction
             self._forwards = min(self._forwards + 1, COPIED)
@@ -284,7 +286,7 @@ class BatchNorm(Forked, Channelwise):
             batch_norm_backward(dy, by_channel(self._normalised.read_data()), self.inverse_std.read_data(), out=dx)
 
     def _scaled_back(self, dy: Array, scale: Array) -> Array:
-        """Return the gradient in the normalised values, after those in scale and bias."""
+        """Return the gradient in the normalised values. Also add the gradients of scale and bias."""
         for i, name in enumerate(self.layout):
             if name == "scale" and self.param_propagate_down[i]:
                 self.blobs[i].diff[...] += sum_products(dy, by_channel(self._normalised.read_data()))
@@ -312,11 +314,11 @@ class BatchNorm(Forked, Channelwise):
         launch_planes("batch_norm.batch_backward", self.dtype, *sizes, dy, y, mean, product, inverse_std, dx)
 
     def may_be_epilogue(self) -> bool:
-        """Not of batch statistics, nor of a learnt scale, whose gradient needs what is inside."""
+        """Return whether the statistics are stored and no scale is learnt, whose gradient reads the normalised values."""
         return self.use_global_stats and "scale" not in self.layout and super().may_be_epilogue()
 
     def epilogue(self, shape: tuple[int, ...]) -> Epilogue | None:
-        """Return the epilogue, or None. It keeps 1 / std for the backward, as forward does."""
+        """Return the epilogue, or None. Store 1 / std for backward, as forward does."""
         if len(shape) < 2:
             return None
         mean, var = statistics(self.values())
@@ -335,8 +337,10 @@ class BatchNorm(Forked, Channelwise):
 
 
 def batch_statistics(x: Array, eps: float, normalised: Array, inverse_std: Array, out: Array) -> tuple[Array, Array]:
-    """Mean (C,) and variance (C,) of x (N, C, P), whose normalised values go to normalised and to out (N, C, P; all three may
-    be one), 1 / sqrt(var + eps) to inverse_std (C,). Channel after channel, so that each is fetched from memory once.
+    """Return the mean (C,) and variance (C,) of x (N, C, P).
+
+    The normalised values go to normalised and to out (N, C, P), 1 / sqrt(var + eps) to inverse_std (C,). x, normalised and out
+    may be one array. Channels are computed one after another, so each is read from memory once.
     """
     mean, var = np.empty((2, x.shape[1]), x.dtype)
     numbers = x.size // x.shape[1]
@@ -356,7 +360,10 @@ def batch_statistics(x: Array, eps: float, normalised: Array, inverse_std: Array
 
 
 def batch_norm_backward(dy: Array, normalised: Array, inverse_std: Array, out: Array) -> None:
-    """Compute dx = (dy - mean(dy) - mean(dy * y) * y) / std, into out (may be dy); dy, y, out (N, C, P), inverse_std (C,)."""
+    """Compute dx = (dy - mean(dy) - mean(dy * y) * y) / std, into out, which may be dy.
+
+    dy, y, out (N, C, P); inverse_std (C,).
+    """
     numbers = dy.size // dy.shape[1]
 
     def step(c: slice) -> None:

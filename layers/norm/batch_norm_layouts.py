@@ -1,4 +1,4 @@
-"""The blobs of a BatchNorm: BVLC's three, NVIDIA's three or five of 0.17, its five of 0.15, Intel's four or five.
+"""BatchNorm's blobs: BVLC's three, NVIDIA's three or five of 0.17, its five of 0.15, Intel's four or five.
 
 The prototxt's fields decide, then the number and shapes of the stored blobs: scale_bias is a field of 0.17 alone; both versions
 have scale_filler and bias_filler, and 0.15 has five blobs without any field. Source: NVIDIA's batch_norm_layer.cpp.
@@ -32,9 +32,9 @@ TITLES = {
 
 
 def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, str]:
-    """Return the layout that the prototxt names, else the fork, and what told it.
+    """Return the layout that the prototxt names, else the fork's, and the reason for it.
 
-    0.17's where it could be either of NVIDIA's.
+    It is 0.17's if it could be either of NVIDIA's.
     """
     block = param.batch_norm_param
     fillers = [name for name in ("scale_filler", "bias_filler") if block.HasField(name)]
@@ -49,10 +49,10 @@ def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, 
 
 
 def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int]], fork: str = "") -> tuple[Layout, str]:
-    """Return the layout of stored blobs of these shapes, and what told it: layout_of, unless they are of another that fields
-    allow.
+    """Return the layout of stored blobs of these shapes, and the reason for it.
 
-    Raises ValueError for blobs of no layout, of another than a field names, and of one channel that may be either NVIDIA's.
+    It is layout_of's, unless the blobs have another layout that the fields allow. Raises ValueError for blobs of no layout, of
+    another than a field names, and of one channel that may be either NVIDIA's.
     """
     told, why = layout_of(param, fork)
     counts = [math.prod(shape) for shape in shapes]
@@ -78,7 +78,7 @@ def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int
 
 
 def unlike(layout: Layout, shapes: Sequence[Sequence[int]]) -> str:
-    """Return what blobs of these shapes are if they cannot be of this layout, in words; "" if they can, or are of none."""
+    """Return the other layout that blobs of these shapes must have, in words; "" if they may have this one, or have none."""
     counts = [math.prod(shape) for shape in shapes]
     shown = {(3, 2): BVLC, (5, 2): NVIDIA_17, (5, 4): NVIDIA_15}
     ones = [i for i, count in enumerate(counts) if count == 1]
@@ -91,7 +91,7 @@ def unlike(layout: Layout, shapes: Sequence[Sequence[int]]) -> str:
 
 
 def statistics(blobs: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Mean (C,) and variance (C,) from the blobs by name."""
+    """Return the mean (C,) and variance (C,) from the blobs by name."""
     if "mean" in blobs:
         correction = blobs["correction"][0] or 1  # 1 in NVIDIA's files; Intel's of the same shapes have sums and their factor
         return blobs["mean"] / correction, blobs["variance"] / correction
@@ -99,20 +99,20 @@ def statistics(blobs: Mapping[str, Array]) -> tuple[Array, Array]:
 
 
 def least_eps(layout: Layout) -> float:
-    """Return what eps is at least."""
+    """Return the least eps."""
     return NVIDIA_LEAST_EPS if layout[:3] == NVIDIA_17[:3] else 0.0
 
 
 def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[Array, Array]:
-    """BVLC's sums: (C,), (C,), (1,) -> mean (C,), var (C,)."""
+    """Return the mean (C,) and variance (C,) from BVLC's sums (C,), (C,) and factor (1,)."""
     inverse = 1 / factor[0] if factor[0] != 0 else factor[0]  # before any training: mean and variance 0
     return mean_sum * inverse, var_sum * inverse
 
 
 def uses_global_statistics(param: caffe_pb2.LayerParameter, layout: Layout, test: bool) -> bool:
-    """Return whether the stored statistics normalise, not the batch's.
+    """Return whether the stored statistics are used instead of the batch's.
 
-    0.17 reads use_global_stats and goes by the phase alone.
+    0.17 reads use_global_stats but uses the phase alone.
     """
     block = param.batch_norm_param
     if layout[:3] == NVIDIA_17[:3] or not block.HasField("use_global_stats"):

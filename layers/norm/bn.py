@@ -1,4 +1,4 @@
-"""BN: every channel normalised, times a learnt number, plus another. Two layers of forks have this name.
+"""BN: each channel normalised, times a learnt scale, plus a bias. Two forks' layers have this name.
 
     y = slope * (x - mean) / sqrt(var + eps) + bias
 
@@ -41,14 +41,14 @@ INFERENCE = caffe_pb2.BNParameter.INFERENCE
 class BN(Forked):
     """y = slope * (x - mean) / sqrt(var + eps) + bias, channel by channel (axis 1).
 
-    PSPNet's blobs: slope, bias, mean, variance; SegNet's: scale, shift; each (1, C, 1, 1). Which of the two it is, bn_param's
-    fields say, else two further tops (SegNet's) or more than two param blocks (PSPNet's), else the number of stored blobs, else
-    the net's fork: without a fork it cannot run until it gets weights.
-    PSPNet's mean and variance are not learnt, and frozen nothing is: their lr_mult and decay_mult are set to 0.
+    PSPNet's blobs: slope, bias, mean, variance; SegNet's: scale, shift; each (1, C, 1, 1). The kind follows from bn_param's
+    fields, else from two further tops (SegNet's) or more than two param blocks (PSPNet's), else from the number of stored
+    blobs, else from the net's fork. Without a fork the layer cannot run until it has weights. PSPNet's mean and variance are
+    not learnt, and frozen nothing is: their lr_mult and decay_mult are set to 0.
     bottom: x (N, C, ...). top: y (x's shape; may be in place); SegNet's optionally the batch's mean and variance
     (1, C, 1, 1), whose diffs are not read.
-    Raises LayerError for fields of both, forward where nothing tells which; fewer than two axes, another number of channels,
-    and eps, momentum that are negative.
+    Raises LayerError for fields of both, forward if the kind is unknown; fewer than two axes, another number of channels, and
+    eps, momentum that are negative.
     """
 
     type = "BN"
@@ -89,7 +89,7 @@ class BN(Forked):
             del self.param.param[:]  # there are no blobs yet
 
     def _kind_given(self, tops: int) -> str:
-        """Return the kind that the prototxt tells; "" if none."""
+        """Return the kind that the prototxt names, or ""."""
         named = {field.name for field, _ in self.param.bn_param.ListFields()}
         given = [kind for kind, fields in FIELDS.items() if named.intersection(fields)]
         if len(given) == 2:
@@ -103,7 +103,7 @@ class BN(Forked):
         return self.choose(PSPNET, f"{count} param blocks") if count > len(BLOBS[SEGNET]) else ""
 
     def _make(self, kind: str) -> None:
-        """Be of this kind, and make its blobs."""
+        """Set the kind, and create its blobs."""
         param, self.kind, self.is_ambiguous = self.param.bn_param, kind, False
         self.weight_names = BLOBS[kind]
         self.eps, self.momentum = (param.eps, param.momentum) if kind == PSPNET else (1e-9, 0.0)
@@ -112,7 +112,7 @@ class BN(Forked):
         self._hold_still()
 
     def check_kind(self) -> None:
-        """Raise LayerError where nothing has told the kind."""
+        """Raise LayerError if the kind is unknown."""
         if self.is_ambiguous:
             raise self.ambiguous_kind_error(
                 instead="load its weights first, or write bn_param { frozen: false } for PSPNet's, bn_param { bn_mode: LEARN }"
@@ -148,7 +148,7 @@ class BN(Forked):
         return True
 
     def _fillers(self) -> list[caffe_pb2.FillerParameter]:
-        """Return the fillers of slope and bias as given, else 1 and 0; of mean 0, of variance 0 (1 if frozen)."""
+        """Return the fillers of slope and bias as given, else 1 and 0; of mean 0; of variance 0 (1 if frozen)."""
         param, constant = self.param.bn_param, caffe_pb2.FillerParameter
         slope = param.scale_filler if param.HasField("scale_filler") else constant(value=1)
         if self.kind == SEGNET:
@@ -157,7 +157,7 @@ class BN(Forked):
         return [slope, param.bias_filler, constant(), constant(value=float(self.frozen))]
 
     def _hold_still(self) -> None:
-        """No solver may change the statistics, nor slope and bias of a frozen layer."""
+        """Keep solvers from changing the statistics, and the slope and bias of a frozen layer."""
         learnt = [not self.frozen and i < 2 for i in range(len(self.blobs))]
         self.param_propagate_down = learnt
         while not all(learnt) and len(self.param.param) < len(self.blobs):
@@ -176,7 +176,7 @@ class BN(Forked):
         self._kept.reshape(shape if self._keeps(bottom, top) else (0,))
 
     def _keeps(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> bool:
-        """Return whether backward needs what forward keeps: normalised by the batch's statistics, or x overwritten by y."""
+        """Return whether forward must save values for backward: it uses the batch's statistics, or y overwrites x."""
         return not self.forward_only and (self.of_batch or (top[0] is bottom[0] and not self.frozen))
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
@@ -192,7 +192,7 @@ class BN(Forked):
         return self.blobs[2:] if self.of_batch else ()
 
     def _statistics(self) -> tuple[Array, Array]:
-        """Mean and 1 / sqrt(var + eps) that are not of the batch, (C,) each."""
+        """Return the stored mean and 1 / sqrt(var + eps), (C,) each; SegNet's kind has 0 and 1."""
         if self.kind == SEGNET:
             return np.zeros_like(self._mean.data), np.ones_like(self._mean.data)
         mean, var = (blob.data.reshape(-1) for blob in self.blobs[2:])
@@ -239,7 +239,7 @@ class BN(Forked):
         return self.param_propagate_down[i] and not self.frozen
 
     def _sum_normalised(self, dy: Array, x: Array) -> Array:
-        """(C,): the sum of dy * (x - mean) / sqrt(var + eps) of each channel."""
+        """Return each channel's sum of dy * (x - mean) / sqrt(var + eps), (C,)."""
         mean, total = self._mean.read_data(), np.empty(x.shape[1], x.dtype)
 
         def step(c: slice) -> None:
@@ -269,7 +269,7 @@ class BN(Forked):
         launch_planes("bn.bn", self.dtype, *sizes, x, mean, inverse_std, slope, bias, y, kept, self.of_batch)
 
     def _sizes(self, x: Blob) -> tuple[int, int, int]:
-        """Channels, positions of a map, and numbers of a channel in the whole batch; x has elements."""
+        """Return the channels, a map's positions, and a channel's numbers in the whole batch. x has elements."""
         return x.shape[1], math.prod(x.shape[2:]), x.count // x.shape[1]
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

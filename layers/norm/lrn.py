@@ -37,7 +37,7 @@ CHANNELS, PIXELS = (0,), (1, 2)
 
 
 class Neighbours(NamedTuple):
-    """The numbers of the formula: how many neighbours along an axis, alpha with the division by their number in it, beta, k."""
+    """The formula's parameters: the size of a neighbourhood on an axis, alpha over its number of elements, beta and k."""
 
     size: int
     alpha: float
@@ -47,25 +47,25 @@ class Neighbours(NamedTuple):
 
 @kernel
 def normalise_across(x: Array, y: Array, around: Neighbours) -> None:
-    """Write y (N, C, H, W) of x, normalised over channels."""
+    """Write y (N, C, H, W): x normalised over channels."""
     _each_part(partial(_normalise, around, CHANNELS), CHANNELS, x, y)
 
 
 @kernel
 def normalise_across_backward(x: Array, dy: Array, dx: Array, around: Neighbours) -> None:
-    """Write the gradient dx of x."""
+    """Write dx, the gradient in x."""
     _each_part(partial(_normalise_backward, around, CHANNELS), CHANNELS, x, dy, dx)
 
 
 @kernel
 def normalise_within(x: Array, y: Array, around: Neighbours) -> None:
-    """Write y (N, C, H, W) of x, normalised over the pixels around."""
+    """Write y (N, C, H, W): x normalised over neighbouring pixels."""
     _each_part(partial(_normalise, around, PIXELS), PIXELS, x, y)
 
 
 @kernel
 def normalise_within_backward(x: Array, dy: Array, dx: Array, around: Neighbours) -> None:
-    """Write the gradient dx of x."""
+    """Write dx, the gradient in x."""
     _each_part(partial(_normalise_backward, around, PIXELS), PIXELS, x, dy, dx)
 
 
@@ -108,9 +108,9 @@ def _each_part(step: Callable[..., None], axes: Sequence[int], *arrays: Array) -
 
 
 def _parts(axes: Sequence[int], *arrays: Array) -> list[tuple[Array, ...]]:
-    """Return views of arrays (N, C, H, W) that hold whole neighbourhoods and stay in cache with what is made of them.
+    """Return views of arrays (N, C, H, W) with whole neighbourhoods, which stay in cache with their results.
 
-    Within a channel some maps each (maps, H, W), across channels some pixels of every map (C, pixels) of an image.
+    Within a channel they are some maps each (maps, H, W); across channels some pixels of every map (C, pixels) of an image.
     """
     n, c, h, w = arrays[0].shape
     if axes == PIXELS:
@@ -124,7 +124,7 @@ def _parts(axes: Sequence[int], *arrays: Array) -> list[tuple[Array, ...]]:
 
 
 def neighbour_sum(x: Array, axes: Sequence[int], size: int, scratch: Scratch, function: np.ufunc = np.positive) -> Array:
-    """Return the sum of function(x) over `size` (odd) places around each on the given axes, 0 past the ends; the scratch's."""
+    """Return the sum of function(x) over `size` (odd) neighbours on the given axes, 0 past the ends; in scratch."""
     for axis in axes:
         source = np.moveaxis(x, axis, 0)
         half = min(size // 2, max(len(source) - 1, 0))  # further away there is nothing
@@ -137,9 +137,9 @@ def neighbour_sum(x: Array, axes: Sequence[int], size: int, scratch: Scratch, fu
 
 
 def window_sum(x: Array, size: int, scratch: Scratch) -> Array:
-    """Return the sums of `size` (odd) places that follow one another on axis 0: (L + size - 1, ...) -> (L, ...), the scratch's.
+    """Return the sums of `size` (odd) consecutive elements on axis 0, in scratch: (L + size - 1, ...) -> (L, ...).
 
-    windows: the sums over 1, 2, 4, ... places; the size's binary digits say which of them to add up.
+    windows: the sums over 1, 2, 4, ... elements; the size's binary digits select which of them are added up.
     """
     length, windows, width, done = len(x) - size + 1, x, 1, 1  # size is odd: x itself is the first summand
     total, out = x[:length], scratch("total", length, *x.shape[1:])
@@ -156,9 +156,9 @@ def window_sum(x: Array, size: int, scratch: Scratch) -> Array:
 
 
 def powered(scale: Array, beta: float, scratch: Scratch) -> Array:
-    """scale^beta, the scratch's.
+    """Return scale^beta, in scratch.
 
-    by square roots for beta 0.75, which is what nets have and several times as fast as a power.
+    For beta 0.75, which nets use, square roots are several times as fast as a power.
     """
     power = scratch("power", *scale.shape)
     if beta != 0.75:
@@ -176,7 +176,7 @@ WITHIN = (normalise_within,), (normalise_within_backward,)
 
 
 class LRN(Layer):
-    """y = x * scale^-beta, scale growing with the energy of the channels, or pixels, around.
+    """y = x * scale^-beta. scale grows with the energy of neighbouring channels, or pixels.
 
     bottom: x (N, C, H, W). top: y of the same shape.
     Raises LayerError when local_size is even, or the bottom lacks 4 axes.
@@ -204,7 +204,7 @@ class LRN(Layer):
 
     @property
     def around(self) -> Neighbours:
-        """The numbers of the formula."""
+        """Return the formula's parameters."""
         return Neighbours(self.size, self.alpha, self.beta, self.k)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -224,7 +224,7 @@ class LRN(Layer):
         self.launch("lrn.lrn", count, count, *self._neighbours(top[0]), self.alpha, self.beta, self.k, x, y)
 
     def _neighbours(self, x: Blob) -> tuple[int, ...]:
-        """Length and stride of the one or two axes that sums go over, and how far they reach."""
+        """Return the length and stride of the one or two axes that sums run over, and their reach."""
         _, c, h, w = x.shape
         # the second axis of one element adds nothing across channels
         return (*((h, w, w, 1) if len(self.axes) == 2 else (c, h * w, 1, 1)), self.size // 2)

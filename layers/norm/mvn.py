@@ -1,7 +1,7 @@
 """MVN: mean and variance normalisation of every map: y = (x - mean) / (sqrt(var) + eps).
 
     dx = (dy - mean(dy) - y mean(y dy)) / (sqrt(var) + eps)
-Source: Caffe's mvn_layer.cpp. Its dx takes eps for 0 beside sqrt(var); so does this one.
+Source: Caffe's mvn_layer.cpp. Its dx treats eps as 0 next to sqrt(var); so does this one.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ class MVN(Layer):
         launch_sums("mvn.mvn_backward", self.dtype, rows, numbers, numbers, y, dy, scale, dx)
 
     def _numbers(self, x: Blob) -> int:
-        """Return how many numbers one mean is of."""
+        """Return how many numbers each mean is over."""
         return math.prod(x.shape[self.axes[0] :])
 
 
 def mean(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return the mean over axes, kept with length 1; of no numbers: 0."""
+    """Return the mean over axes, kept with length 1; 0 if there are no numbers."""
     count = max(1, int(np.prod([x.shape[axis] for axis in axes])))
     y: Array = x.sum(axis=axes, keepdims=True)
     y /= count

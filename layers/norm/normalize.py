@@ -1,4 +1,4 @@
-"""Normalize: every position's channels (or the whole image) scaled to length 1, times a learnt scale.
+"""Normalize: each position's channels (or the whole image) scaled to length 1, times a learnt scale.
 
     y = scale * x / n,  n = sqrt(sum x^2 + eps)        dx = (g - x * sum(g x) / n^2) / n,  g = scale * dy
 
@@ -43,9 +43,10 @@ class Normalize(Forked):
     blobs: scale, one number (channel_shared, the default) or one for each channel (C,); 1 unless scale_filler says otherwise.
     normalize_param or a second top, n (N, 1, ...): normalize_type L2 or L1, and no blobs; the tops have at least 4 axes, the
     last ones of length 1 where the bottom has fewer.
-    With none of these fields the net's weights tell whether there is a scale, else its fork; until then it cannot run.
+    Without these fields the net's weights determine whether there is a scale, else its fork does. Until then the layer cannot
+    run.
     Raises LayerError for a bottom of fewer than 2 axes, when the number of channels changes, and for a normalize_type that is
-    neither L2 nor L1, fix_gradient, norm_param beside normalize_param, and PSPNet's, which has no field and no scale.
+    neither L2 nor L1, fix_gradient, norm_param together with normalize_param, and PSPNet's, which has no field and no scale.
     """
 
     type = "Normalize"
@@ -67,7 +68,7 @@ class Normalize(Forked):
         self._make(self._kind_given(len(top)) or self.choose_by_fork())
 
     def _kind_given(self, tops: int) -> str:
-        """Return the kind that the prototxt tells; "" if none."""
+        """Return the kind that the prototxt names, or ""."""
         if self.param.HasField("normalize_param"):
             return self.choose(HAPPYNEAR, "normalize_param")
         if tops > 1:
@@ -82,7 +83,7 @@ class Normalize(Forked):
         return ""
 
     def _make(self, kind: str) -> None:
-        """Be of this kind, and make its blobs."""
+        """Set the kind, and create its blobs."""
         param, self.by_type, self.is_ambiguous = self.param.norm_param, kind == HAPPYNEAR, not kind
         self.weight_names = ("scale",) if kind == SSD else ()
         if self.by_type:
@@ -95,7 +96,7 @@ class Normalize(Forked):
             self.learn([() if param.channel_shared else (self._channels,)], [filler])
 
     def check_kind(self) -> None:
-        """Raise LayerError where nothing has told the kind."""
+        """Raise LayerError if the kind is unknown."""
         if self.is_ambiguous:
             raise self.ambiguous_kind_error(
                 instead="load its weights first, or write norm_param {} for SSD's, normalize_param {} for happynear's, or "
@@ -179,7 +180,7 @@ class Normalize(Forked):
         y *= self._scale()
 
     def _scale(self) -> Array:
-        """Return the scale, laid along (N, C, P)."""
+        """Return the scale, with a shape for (N, C, P)."""
         return self.blobs[0].data.reshape(-1, 1)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -229,7 +230,7 @@ class Normalize(Forked):
             self.launch("normalize.normalize_backward", count, count, *sizes, x, norm, scale, shared, along, dy, dx)
 
     def _launch_sums(self, top: Blob, x: int, dy: int, scale: int, sums: int) -> None:
-        """Launch the lengths, or with dy the gradient's part along x."""
+        """Launch the kernel for the lengths, or with dy for the gradient's part along x."""
         channels, positions, groups = self._sizes(top)
         arguments = channels, positions, x, dy, scale, not self.blobs[0].shape, self.param.norm_param.eps, sums
         if not top.count:
@@ -241,18 +242,18 @@ class Normalize(Forked):
             launch_blocks("normalize.position_sums", self.dtype, (blocks, 1), (32, 16, 1), self._norm.count, *arguments)
 
     def _sizes(self, x: Blob) -> tuple[int, int, int]:
-        """Channels, positions, and lengths of an image."""
+        """Return the channels, the positions, and the number of lengths of an image."""
         return x.shape[1], math.prod(x.shape[2:]), self._norm.shape[2]
 
 
 def lengths(x: Array, eps: float, across_spatial: bool) -> Array:
-    """sqrt(sum x^2 + eps) of x (N, C, P): (N, 1, P), or (N, 1, 1) over the whole image."""
+    """Return sqrt(sum x^2 + eps) of x (N, C, P): (N, 1, P), or (N, 1, 1) over the whole image."""
     norm: Array = np.sqrt(np.square(x).sum(axis=(1, 2) if across_spatial else 1, keepdims=True) + x.dtype.type(eps))
     return norm
 
 
 def normalize_backward(x: Array, g: Array, norm: Array) -> Array:
-    """Return the gradient in x (N, C, P) of x / norm, given the one in the quotient g (N, C, P) and norm (N, 1, P or 1)."""
+    """Return the gradient in x (N, C, P) of x / norm, given the quotient's gradient g (N, C, P) and norm (N, 1, P or 1)."""
     axes = (1, 2) if norm.shape[2] == 1 != x.shape[2] else 1  # one length for an image of several positions
     along = (g * x).sum(axis=axes, keepdims=True)
     # the part of g along x changes only the length, which is divided out

@@ -1,1 +1,1 @@
-"""Pooling and its inverses: windows, sizes, masks and the ways to compute it."""
+"""Pooling and its inverses: windows, sizes, masks and methods."""

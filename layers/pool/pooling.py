@@ -111,7 +111,7 @@ class Pooling(Forked):
         return costs._replace(saved=saved, working=self._working_bytes(bottom, bool(propagate_down and propagate_down[0])))
 
     def _working_bytes(self, bottom: Sequence[Blob], backward: bool) -> int:
-        """Return the temporary bytes of STOCHASTIC for a block of maps: one thread draws, all give the expectation."""
+        """Return STOCHASTIC's temporary bytes for blocks of maps: one thread draws, all compute the expectation."""
         rows, columns, size = self.rows, self.columns, self.dtype.itemsize
         maps, pixels, windows = math.prod(bottom[0].shape[:2]), rows.size * columns.size, rows.pooled * columns.pooled
         if self.phase == TRAIN:  # running sums, y, taps, random numbers and thresholds
@@ -146,7 +146,7 @@ class Pooling(Forked):
 
     @property
     def drawn(self) -> Array:
-        """The tap of its window that STOCHASTIC's last forward in TRAIN drew: (N * C, PH, PW), in window_taps' order."""
+        """Return the taps that STOCHASTIC's last forward in TRAIN drew: (N * C, PH, PW), in window_taps' order."""
         return self._chosen
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -161,7 +161,7 @@ class Pooling(Forked):
             self._launch_windows("pooling.ave_pool", top[0].count, x, y)
 
     def _launch_windows(self, kernel: str, windows: int, x: int, *results: int) -> None:
-        """Launch a thread for each window, or 32 where a map has no other and it is large."""
+        """Launch one thread for each window, or 32 if a large map has one window."""
         rows, columns = self.rows, self.columns
         if rows.pooled * columns.pooled == 1 and rows.size * columns.size > 32:
             blocks = -(-windows // 8)  # 8 warps in a block, each with a window
@@ -170,8 +170,9 @@ class Pooling(Forked):
             self.launch(kernel, windows, windows, x, *self._geometry(), *results)
 
     def _geometry(self) -> tuple[int, ...]:
-        """Return the kernels' H, W, PH, PW, kernel (no more than the padded map), stride and pad on both axes, and
-        counts_padding.
+        """Return the kernels' H, W, PH, PW, kernel, stride and pad on both axes, and counts_padding.
+
+        The kernel is at most the padded map.
         """
         r, c = self.rows, self.columns
         # the sum of a place and any kernel must fit an int
@@ -219,7 +220,7 @@ def _planes(x: Array) -> Array:
 
 
 def _each_block(x: Array, step: Callable[[slice, Scratch], None]) -> None:
-    """step(block, scratch) for all blocks of maps, on all threads."""
+    """Call step(block, scratch) for all blocks of maps, on all threads."""
 
     def task(part: slice) -> None:
         scratch = Scratch(x.dtype)
@@ -230,5 +231,5 @@ def _each_block(x: Array, step: Callable[[slice, Scratch], None]) -> None:
 
 
 def _tasks(maps: int, size: int) -> list[slice]:
-    """Return the maps of so many bytes each, divided among the threads."""
+    """Return the maps, `size` bytes each, split across threads."""
     return parts(maps, least=-(-LEAST_BYTES // max(1, size)))

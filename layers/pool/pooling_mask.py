@@ -1,4 +1,4 @@
-"""Where each pooling window's maximum is: the index of its first one, in row-major order.
+"""The index of each pooling window's first maximum, in row-major order.
 
     before = how many taps of the window, in order, come before one that equals the maximum
 
@@ -23,8 +23,9 @@ MOST_TAPS = 25
 
 
 def first_maximum(x: Array, y: Array, lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch) -> NDArray[np.intp]:
-    """Index h * W + w of the first pixel of each window of x (M, H, W) that equals its maximum y (M, PH, PW), -1 where that is
-    not above lowest: (M, PH, PW). The definition, for windows of any size.
+    """Return the index h * W + w of each window's first maximum in x (M, H, W): (M, PH, PW).
+
+    y (M, PH, PW): the maxima. The index is -1 where y is not above lowest. This is the definition, for windows of any size.
     """
     # still: no tap so far equals the maximum
     still, before = y > lowest, np.zeros(y.shape, np.min_scalar_type(rows.kernel * columns.kernel))
@@ -39,7 +40,7 @@ def first_maximum(x: Array, y: Array, lowest: float, rows: PoolAxis, columns: Po
 def first_maximum_dealt(
     x: Array, y: Array, lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch
 ) -> NDArray[np.intp]:
-    """Return the same, on a map that has been dealt out."""
+    """Return the same indices, found on maps split by phase."""
     maps, (height, width) = len(x), (_reach(axis) for axis in (rows, columns))
     wanted = scratch("wanted", maps, height, width)
     wanted[...] = lowest  # what is no window is not above lowest: it is found at once
@@ -59,8 +60,9 @@ def first_maximum_dealt(
 def _indices(
     taps: NDArray[np.intp], before: Array, won: NDArray[np.bool_], rows: PoolAxis, columns: PoolAxis
 ) -> NDArray[np.intp]:
-    """Return each window's pixel: taps (K,) from its place of stride x stride on, of which `before` says the one; -1 where not
-    won.
+    """Return each window's pixel, -1 where not won.
+
+    taps (K,): pixels relative to a window's start. before: each window's tap.
     """
     mask = np.take(taps, before)  # a window that won has a tap for its maximum: `before` is its number
     mask += np.add.outer(np.arange(rows.pooled) * rows.stride * columns.size, np.arange(columns.pooled) * columns.stride)
@@ -70,12 +72,12 @@ def _indices(
 
 
 def _reach(axis: PoolAxis) -> int:
-    """Return how many pixels of each of the dealt-out maps the windows reach."""
+    """Return how many pixels of each phase's map the windows reach."""
     return axis.pooled + (axis.kernel - 1) // axis.stride
 
 
 def _taps(x: Array, rows: PoolAxis, columns: PoolAxis, scratch: Scratch) -> Iterator[Array]:
-    """For each tap in row-major order its pixels, window after window of (M, reach, reach), flat; NaN off the map."""
+    """Yield each tap's pixels in row-major order, in windows (M, reach, reach), flattened; NaN off the map."""
     shape = len(x), _reach(rows), _reach(columns)
     dealt: dict[tuple[int, int], Array] = {}
     for r, c in np.ndindex(rows.kernel, columns.kernel):
@@ -91,7 +93,7 @@ def _taps(x: Array, rows: PoolAxis, columns: PoolAxis, scratch: Scratch) -> Iter
 
 
 def _dealt(axis: PoolAxis, phase: int) -> tuple[slice, slice]:
-    """Where the pixels phase - pad, phase - pad + stride, ... that lie on the map go, and which they are."""
+    """Return slices of the pixels phase - pad, phase - pad + stride, ... on the map: their destination and source."""
     offset = phase - axis.pad
     first = max(0, -(offset // axis.stride))  # ceil(-offset / stride): the first on the map
     last = min(_reach(axis) - 1, (axis.size - 1 - offset) // axis.stride)

@@ -18,7 +18,7 @@ from .pooling_windows import LOWEST, PoolAxis, reduce_windows, window_taps, wind
 
 
 def max_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
-    """Return x (..., H, W) -> the maxima y (..., PH, PW), in out if given."""
+    """Return the maxima y (..., PH, PW) of x (..., H, W), in out if given."""
     # fmax, not maximum: a NaN loses, as with Caffe's >
     return reduce_windows(np.fmax, x, rows, columns, LOWEST, out=out, scratch=scratch)
 
@@ -27,8 +27,9 @@ def max_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = No
 def max_pool_places(
     x: Array, rows: PoolAxis, columns: PoolAxis, y: Array, scratch: Scratch | None = None
 ) -> NDArray[np.signedinteger[Any]]:
-    """Return x (..., H, W) -> the index h * W + w of the first maximum of each window, -1 where nothing won: (..., PH, PW),
-    maybe the scratch's. y (..., PH, PW): the maxima; it is overwritten.
+    """Return the index h * W + w of each window's first maximum, -1 if nothing won: (..., PH, PW), maybe in scratch.
+
+    y (..., PH, PW) is overwritten with the maxima.
     """
     scratch = scratch or Scratch(x.dtype)
     max_pool(x, rows, columns, y, scratch)
@@ -37,7 +38,7 @@ def max_pool_places(
 
 
 def maps_of(x: Array) -> Array:
-    """(..., H, W) -> (M, H, W)."""
+    """Return x (..., H, W) as contiguous maps (M, H, W)."""
     return np.ascontiguousarray(x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]))
 
 
@@ -50,7 +51,7 @@ def max_pool_gradient(
     dx: Array,
     scratch: Scratch | None = None,
 ) -> None:
-    """Compute dx (..., H, W): every window's dy (..., PH, PW) on its first maximum, in the windows' order.
+    """Compute dx (..., H, W): each window's dy (..., PH, PW) at its first maximum, in the windows' order.
 
     dx is overwritten.
     """
@@ -68,7 +69,10 @@ def max_pool_gradient(
 
 
 def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
-    """Return x (..., H, W) -> the means y (..., PH, PW), in out if given; the divisor counts padding up to H + pad, W + pad."""
+    """Return the means y (..., PH, PW) of x (..., H, W), in out if given.
+
+    The divisor counts padding up to H + pad, W + pad.
+    """
     sizes = divisors(rows, columns, x.dtype)
     with np.errstate(divide="ignore", invalid="ignore"):  # an empty window's length may be 0: NaN, as in Caffe
         if rows.one and columns.one:
@@ -93,13 +97,16 @@ def ave_pool_gradient(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -
 
 
 def divisors(rows: PoolAxis, columns: PoolAxis, dtype: DTypeLike) -> Array:
-    """Return what the windows' sums are divided by (PH, PW)."""
+    """Return the divisors of the windows' sums (PH, PW)."""
     sizes: Array = np.multiply.outer(rows.lengths(dtype), columns.lengths(dtype))
     return sizes
 
 
 def stochastic_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> tuple[Array, Array]:
-    """Return x (..., H, W) >= 0 -> a pixel of each window, drawn with probability x / sum(x): y and which tap (..., PH, PW)."""
+    """Return a random pixel y of each window of x (..., H, W) >= 0, and its tap, both (..., PH, PW).
+
+    A pixel's probability is x / sum(x).
+    """
     # running: the sum of a window's pixels up to this tap
     running, y = np.zeros((2, *x.shape[:-2], rows.pooled, columns.pooled), x.dtype)
     chosen = np.full(y.shape, -1, np.int32)
@@ -118,7 +125,7 @@ def stochastic_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> tuple[Array,
 
 
 def stochastic_pool_gradient(dy: Array, chosen: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
-    """Compute dx (..., H, W): every window's dy on the pixel that it drew; dx is overwritten."""
+    """Compute dx (..., H, W): each window's dy at the pixel that it drew. dx is overwritten."""
     dx[...] = 0
     for tap, (windows, pixels) in enumerate(window_taps(rows, columns)):
         part = dx[pixels]
@@ -126,7 +133,7 @@ def stochastic_pool_gradient(dy: Array, chosen: Array, rows: PoolAxis, columns: 
 
 
 def weighted_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> Array:
-    """Stochastic pooling's expectation, for TEST: sum(x^2) / sum(x) of each window, 0 where sum(x) is not above 0."""
+    """Return stochastic pooling's expectation, for TEST: sum(x^2) / sum(x) of each window, 0 unless sum(x) > 0."""
     total = reduce_windows(np.add, x, rows, columns, 0.0)
     squares = reduce_windows(np.add, x * x, rows, columns, 0.0)
     y = np.zeros_like(total)  # Caffe's value where a window sums to 0
@@ -135,7 +142,7 @@ def weighted_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> Array:
 
 
 def weighted_pool_gradient(dy: Array, x: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
-    """Compute dx (..., H, W) = sum over windows of dy (2 x - y) / sum(x); dx is overwritten."""
+    """Compute dx (..., H, W) = sum over windows of dy (2 x - y) / sum(x). dx is overwritten."""
     total = reduce_windows(np.add, x, rows, columns, 0.0)
     scaled = np.divide(dy, total, out=np.zeros_like(total), where=total > 0)
     windows_backward(scaled, rows, columns, dx)

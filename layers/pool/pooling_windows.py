@@ -1,4 +1,4 @@
-"""Caffe's pooling windows on one axis, and reductions over them one axis after the other.
+"""Caffe's pooling windows on one axis, and reductions over windows, axis by axis.
 
     pooled = ceil((size + 2 pad - kernel) / stride) + 1, less 1 where either axis is padded and the last window would start
              past size + pad - 1
@@ -40,8 +40,8 @@ LINE = 16
 class PoolAxis:
     """The windows on one axis of `size` pixels.
 
-    floor: their number is rounded down, not up; clip: one that would start past size + pad - 1 is left out; counts_padding: an
-    average divides by a length that includes padding.
+    floor: their number is rounded down, not up; clip: a window that would start past size + pad - 1 is left out;
+    counts_padding: an average divides by a length that includes padding.
     """
 
     size: int
@@ -54,14 +54,14 @@ class PoolAxis:
 
     @property
     def pooled(self) -> int:
-        """The number of windows; below 1 where the map is too small."""
+        """Return the number of windows; below 1 if the map is too small."""
         room = self.size + 2 * self.pad - self.kernel
         pooled = (room // self.stride if self.floor else -(-room // self.stride)) + 1
         # Caffe's clip: the last window must start on the map, not in the padding behind it
         return pooled - (self.clip and (pooled - 1) * self.stride >= self.size + self.pad)
 
     def taps(self) -> Iterator[tuple[slice, slice]]:
-        """For each tap of the kernel: the windows in which it lies on the map, and the pixels it lies on."""
+        """Yield for each tap of the kernel the windows in which it lies on the map, and its pixels."""
         for tap in range(min(self.kernel, self.size + self.pad)):  # later taps lie past the map, whatever the window
             offset = tap - self.pad
             first = max(0, -(offset // self.stride))
@@ -78,17 +78,17 @@ class PoolAxis:
 
     @property
     def reach(self) -> int:
-        """One past the last pixel of the last window, counted from the first one's start: no further than the map's end."""
+        """Return the end of the last window, counted from the first one's start, at most the map's end."""
         return (self.pooled - 1) * self.stride + min(self.kernel, self.size + self.pad)
 
     @property
     def one(self) -> bool:
-        """True if there is one window, with all pixels in it."""
+        """Return whether there is one window, with all pixels in it."""
         return self.pooled == 1 and self.kernel - self.pad >= self.size
 
     @property
     def overlap(self) -> bool:
-        """True if a pixel may lie in two windows."""
+        """Return whether a pixel may lie in two windows."""
         return self.stride < self.kernel
 
     def spans(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -97,7 +97,7 @@ class PoolAxis:
         return start, np.minimum(start + self.kernel, self.size + self.pad)
 
     def lengths(self, dtype: DTypeLike) -> Array:
-        """Return each window's length as the average counts it: (pooled,); 0 or less where it is empty."""
+        """Return each window's length for the average: (pooled,); 0 or less if it is empty."""
         start, end = self.spans()
         if not self.counts_padding:
             start, end = np.maximum(start, 0), np.minimum(end, self.size)
@@ -131,11 +131,10 @@ def reduce_windows(
     out: Array | None = None,
     scratch: Scratch | None = None,
 ) -> Array:
-    """Apply operation to every window of x (..., H, W), start among them: (..., PH, PW), in out if given.
+    """Reduce every window of x (..., H, W) with operation, from start: (..., PH, PW), in out if given.
 
-    Rows first: those are whole passes. Then columns, as passes over everything that has been made, where windows lie close:
-    a window's worth from each pixel on, of which every stride-th is taken. NumPy does four pixels that follow one another
-    in the time of one that has a distance to the next.
+    Rows are reduced first, in whole passes. Columns follow; if windows are close, in passes over every pixel's window, of which
+    every stride-th is taken. NumPy processes four adjacent pixels in the time of one strided pixel.
     """
     scratch = scratch or Scratch(x.dtype)
     line = LINE if columns.size >= 8 * LINE else 1  # where rows begin, and the map in them after its padding
@@ -161,7 +160,7 @@ def reduce_windows(
 
 
 def _reduce_runs(operation: np.ufunc, x: Array, taps: int, scratch: Scratch) -> Array:
-    """Apply operation to each number of x and the taps - 1 after it, of x's shape: true where those are in the same row."""
+    """Reduce each number of x and the taps - 1 after it, in x's shape. Results that cross a row's end are invalid."""
     if taps == 1:
         return x
     windows, flat = scratch("windows", *x.shape), x.reshape(-1)
@@ -175,7 +174,7 @@ def _reduce_runs(operation: np.ufunc, x: Array, taps: int, scratch: Scratch) -> 
 
 
 def reduce_rows(operation: np.ufunc, x: Array, rows: PoolAxis, start: float, y: Array) -> None:
-    """Compute y (..., PH, W): operation over the rows of every window of x (..., H, W); start where there is none."""
+    """Compute y (..., PH, W): each window's rows of x (..., H, W) reduced with operation; start for empty windows."""
     (windows, pixels), *taps = rows.taps()
     y[..., : windows.start, :] = y[..., windows.stop :, :] = start
     if taps and taps[0][0] == windows:  # two taps in the first pass: no copy of the first
@@ -188,7 +187,7 @@ def reduce_rows(operation: np.ufunc, x: Array, rows: PoolAxis, start: float, y: 
 
 
 def windows_backward(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
-    """Compute dx (..., H, W) = the sum of the dy (..., PH, PW) of the windows that each pixel lies in; dx is overwritten."""
+    """Compute dx (..., H, W): for each pixel the sum of its windows' dy (..., PH, PW). dx is overwritten."""
     by_row = np.zeros((*dy.shape[:-1], columns.size), dy.dtype)  # columns first: rows are then whole passes
     for windows, pixels in columns.taps():
         by_row[..., pixels] += dy[..., windows]
@@ -198,14 +197,14 @@ def windows_backward(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) ->
 
 
 def window_taps(rows: PoolAxis, columns: PoolAxis) -> Iterator[tuple[Index, Index]]:
-    """For each tap in row-major order: the index of the windows (PH, PW) in which it lies on the map, and of its pixels."""
+    """Yield for each tap, in row-major order, the windows (PH, PW) in which it lies on the map, and its pixels, as indices."""
     for row_windows, row_pixels in rows.taps():
         for column_windows, column_pixels in columns.taps():
             yield (..., row_windows, column_windows), (..., row_pixels, column_pixels)
 
 
 def plane_blocks(x: Array, part: slice | None = None) -> Iterator[slice]:
-    """Yield the maps of x (N * C, H, W), or this part of them, in blocks of about BLOCK_BYTES, at least one map each."""
+    """Yield the maps of x (N * C, H, W), or a part of them, in blocks of about BLOCK_BYTES, at least one map each."""
     start, stop = (0, len(x)) if part is None else (part.start, part.stop)
     size = maps_at_once(x[:1].nbytes)
     for first in range(start, stop, size):
@@ -213,7 +212,7 @@ def plane_blocks(x: Array, part: slice | None = None) -> Iterator[slice]:
 
 
 def maps_at_once(size: int) -> int:
-    """Return how many maps of so many bytes are a block."""
+    """Return how many maps of `size` bytes make a block."""
     return max(1, BLOCK_BYTES // max(1, size))
 
 
@@ -222,7 +221,10 @@ Pair = tuple[int, int]
 
 
 def read_sizes(layer: Layer, param: caffe_pb2.PoolingParameter) -> tuple[Pair, Pair, Pair]:
-    """Kernel ((0, 0): the whole map), stride and pad. Raises LayerError for sizes given twice, half or out of range."""
+    """Return kernel ((0, 0): the whole map), stride and pad.
+
+    Raises LayerError for sizes given twice, for one axis only, or out of range.
+    """
     kernel = (0, 0) if param.global_pooling else _pair(layer, param, "kernel_size", "kernel_h", "kernel_w")
     stride = _pair(layer, param, "stride", "stride_h", "stride_w")
     pad = _pair(layer, param, "pad", "pad_h", "pad_w")
@@ -249,14 +251,14 @@ def is_average(param: caffe_pb2.PoolingParameter) -> bool:
 
 
 def counts_padding(param: caffe_pb2.PoolingParameter) -> bool:
-    """Return whether an average divides by sizes that include padding, as BVLC's does."""
+    """Return whether the average's divisor includes padding, as BVLC's does."""
     return param.pool not in (param.AVE_EXC_PAD, param.AVE_TF) and param.avg_include_pad
 
 
 def rounds_down(layer: Layer, param: caffe_pb2.PoolingParameter) -> bool:
-    """Return whether the number of windows is rounded down: BVLC's round_mode, or the forks' ceil_mode, both up unless given.
+    """Return whether the number of windows is rounded down, by BVLC's round_mode or the forks' ceil_mode.
 
-    Raises LayerError where they contradict each other.
+    The default is up. Raises LayerError if they contradict each other.
     """
     down = param.round_mode == caffe_pb2.PoolingParameter.FLOOR
     if not param.HasField("ceil_mode"):

@@ -1,4 +1,6 @@
-"""SPP: spatial pyramid pooling: a map of any size gives a vector of one size. Source: Caffe's spp_layer.cpp; He et al. 2014.
+"""SPP: spatial pyramid pooling of a map of any size to a vector of one size.
+
+Source: Caffe's spp_layer.cpp; He et al. 2014.
 
 level l has 2^l x 2^l bins: kernel = stride = ceil(size / 2^l), pad = floor((kernel 2^l - size + 1) / 2) on each axis
 """
@@ -100,6 +102,6 @@ class SPP(Layer):
 
 
 def _most_bins(height: int) -> str:
-    """`4x4` for 3 levels, 2^99x2^99 for 100."""
+    """Return the last level's bins as text: `4x4` for 3 levels, 2^99x2^99 for 100."""
     side = str(2 ** (height - 1)) if height < 32 else f"2^{height - 1}"
     return f"{side}x{side}"

@@ -1,4 +1,4 @@
-"""Numbers put into an empty map, each at an index h * W + w of its own: the reverse of MAX pooling with its mask.
+"""Numbers written to an empty map, each at an index h * W + w: the inverse of MAX pooling with its mask.
 
 Of several numbers for one pixel the last stays, and it alone gets the pixel's gradient.
 """
@@ -27,8 +27,9 @@ Places = Callable[[], Iterator[tuple[slice, NDArray[np.intp]]]]
 
 
 def put_by_definition(x: Array, mask: Array, y: Array) -> bool:
-    """Compute y (M, pixels) = 0 but for x (M, numbers) where mask, of each map or of all (1, numbers), says; False at an index
-    that y does not have, and all after it left out.
+    """Write x (M, numbers) to y (M, pixels) at mask's indices, 0 elsewhere.
+
+    mask: (M, numbers), or (1, numbers) for all maps. Return False at an index outside y; the rest of x is left out.
     """
     for m in range(len(x)):
         numbers, index, out = x[m], mask[m if len(mask) > 1 else 0], y[m]
@@ -41,9 +42,9 @@ def put_by_definition(x: Array, mask: Array, y: Array) -> bool:
 
 
 def put_gradient_by_definition(dy: Array, mask: Array, dx: Array, last: NDArray[np.int32]) -> bool:
-    """Write dx (M, numbers): dy (M, pixels) where mask says, and 0 for a number that a later one replaced.
+    """Write dx (M, numbers): dy (M, pixels) at mask's indices, 0 for a number that a later one replaced.
 
-    Return False as put_by_definition does. last (pixels,): memory for which number is in each.
+    Return False as put_by_definition does. last (pixels,): memory for the number in each pixel.
     """
     for m in range(len(dx)):
         gradient, index, out = dy[m], mask[m if len(mask) > 1 else 0], dx[m]
@@ -59,9 +60,9 @@ def put_gradient_by_definition(dy: Array, mask: Array, dx: Array, last: NDArray[
 
 @kernel
 def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
-    """Compute y (N, C, OH, OW) = 0 but for x (N, C, H, W) where mask (N, C, H, W, or H, W for all maps) says.
+    """Write x (N, C, H, W) to y (N, C, OH, OW) at mask's indices, 0 elsewhere.
 
-    Raises LayerError for an index that is not whole, or outside [0, OH * OW).
+    mask: (N, C, H, W), or (H, W) for all maps. Raises LayerError for an index that is not whole, or outside [0, OH * OW).
     """
 
     def step(maps: slice, places: Places) -> None:
@@ -76,7 +77,7 @@ def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
 
 @kernel
 def put_gradient(layer: Layer, dy: Array, mask: Array, dx: Array) -> None:
-    """dx: dy where mask says, and 0 for a number that a later one replaced. Shapes as in put."""
+    """Write dx: dy at mask's indices, 0 for a number that a later one replaced. Shapes as in put."""
 
     def step(maps: slice, places: Places) -> None:
         pixels, out = dy_maps[maps].reshape(-1), dx_maps[maps]
@@ -96,18 +97,18 @@ def put_gradient(layer: Layer, dy: Array, mask: Array, dx: Array) -> None:
 
 
 def flat_maps(array: Array) -> Array:
-    """(N, C, H, W) -> (N * C, H * W), a view."""
+    """Return an array (N, C, H, W) as a view (N * C, H * W)."""
     n, c, h, w = array.shape
     return array.reshape(n * c, h * w)
 
 
 def check_indices(layer: Layer, mask: Array, pixels: int) -> None:
-    """Raise LayerError for an index of mask that a map of so many pixels lacks."""
+    """Raise LayerError for an index of mask outside a map of that many pixels."""
     whole_numbers(layer, mask, pixels, "bottom[1]", partial(_error, layer, pixels))
 
 
 def _each(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Places], None]) -> None:
-    """step(maps, places) for blocks of maps, on all threads."""
+    """Call step(maps, places) for blocks of maps, on all threads."""
     n, c, h, w = y.shape
     own = flat_maps(mask) if mask.ndim == 4 else np.broadcast_to(mask.reshape(-1), (n * c, mask.size))
 
@@ -128,7 +129,10 @@ def _each(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Places], N
 
 
 def _error(layer: Layer, pixels: int, wrong: float) -> LayerError:
-    """For an index that a map of so many pixels lacks. MAX pooling's mask is -1 where no number is greater than -FLT_MAX."""
+    """Return the error for an index outside a map.
+
+    MAX pooling's mask is -1 where no number is greater than -FLT_MAX.
+    """
     if wrong == -1:
         name = "".join(f' "{name}"' for name in layer.param.bottom[1:2])
         return layer.error(
@@ -138,9 +142,9 @@ def _error(layer: Layer, pixels: int, wrong: float) -> LayerError:
 
 
 def launch_put(layer: Layer, x: Blob, mask: Blob, y: Blob, winner: Blob, *, backward: bool) -> None:
-    """put, or put_gradient, on the GPU.
+    """Run put, or put_gradient, on the GPU.
 
-    mask: one index for each number of x, or of a map of it. winner: which number of x each pixel of y has.
+    mask: one index for each number of x, or of a map of it. winner: the number of x that each pixel of y has.
     """
     places = x.shape[2] * x.shape[3]
     winner.reshape(y.shape)

@@ -1,4 +1,4 @@
-"""Unpooling and Upsample: pooled maps made large again."""
+"""Unpooling and Upsample: pooled maps enlarged again."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ MAX, AVE, TILE = caffe_pb2.UnpoolingParameter.MAX, caffe_pb2.UnpoolingParameter.
 
 class Unpooling(Layer):
     """The reverse of Pooling with the same kernel and stride (pad must be 0); MAX, AVE or TILE.
-
-    Each number of a pooled map put back into, or spread over, its window.
 
         MAX   y = 0 but for x at its mask's place, or without a mask at its window's first pixel (the map's last where past it)
         AVE   y = the sum over the windows that cover a pixel of x / the window's size, clipped to the map
@@ -94,7 +92,7 @@ class Unpooling(Layer):
             self.first.data[...] = np.add.outer(rows * self.size[1], columns)
 
     def _mask(self, bottom: Sequence[Blob]) -> Blob:
-        """Return the indices that MAX puts x at."""
+        """Return the indices at which MAX puts x."""
         return bottom[1] if len(bottom) == 2 else self.first
 
     def lengths(self, axis: int, windows: int) -> Array:
@@ -103,7 +101,7 @@ class Unpooling(Layer):
         return np.clip(self.size[axis] - starts, 0, self.kernel[axis]).astype(self.dtype)
 
     def _taps(self, axis: int, windows: int) -> Iterator[tuple[slice, slice]]:
-        """For each pixel of the kernel, on an axis: the windows that have it on the map, and where it is there."""
+        """Yield for each pixel of the kernel, on an axis, the windows that have it on the map, and its positions."""
         for tap in range(min(self.kernel[axis], self.size[axis])):
             step = self.stride[axis]
             last = min(windows - 1, (self.size[axis] - 1 - tap) // step)
@@ -111,13 +109,13 @@ class Unpooling(Layer):
                 yield slice(0, last + 1), slice(tap, tap + last * step + 1, step)
 
     def windows(self, x: Array) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
-        """For each pixel of the kernel: the windows, and the pixels."""
+        """Yield for each pixel of the kernel the windows and the pixels, by row and column."""
         for rows, to_rows in self._taps(0, x.shape[2]):
             for columns, to_columns in self._taps(1, x.shape[3]):
                 yield (rows, columns), (to_rows, to_columns)
 
     def _divided(self, x: Array) -> Array:
-        """Return x / the window's size with AVE, x itself with TILE."""
+        """Return x divided by the window's size for AVE, x itself for TILE."""
         if self.method == TILE:
             return x
         sizes = np.outer(*(self.lengths(axis, n) for axis, n in enumerate(x.shape[2:])))
@@ -154,7 +152,7 @@ class Unpooling(Layer):
         self.launch("unpooling.spread", count, count, *self._geometry(bottom[0]), x, y)
 
     def _geometry(self, x: Blob) -> tuple[int, ...]:
-        """Return the kernels' H, W, OH, OW, kernel (no more than the map), stride, and whether to divide."""
+        """Return the kernels' H, W, OH, OW, kernel (at most the map), stride, and whether to divide."""
         kernel = (min(k, size) for k, size in zip(self.kernel, self.size))
         return *x.shape[2:], *self.size, *kernel, *self.stride, self.method == AVE
 
@@ -172,9 +170,9 @@ SEGNETS = ("scale_h", "scale_w", "pad_out_h", "pad_out_w", "upsample_h", "upsamp
 
 
 class Upsample(Forked):
-    """With a mask each number goes to its place, all else is 0; without one each pixel becomes scale x scale equal ones.
+    """With a mask, each number at its position, else 0. Without one, each pixel repeated scale x scale times.
 
-    SegNet's, which puts each number where the mask of a MAX pooling says, or YOLO's, which repeats each pixel.
+    With a mask it is SegNet's layer, without one YOLO's.
 
         two bottoms: y = 0 but for y[n, c, mask[n, c, h, w]] = x[n, c, h, w]
         one bottom:  y[..., h, w] = x[..., h / scale, w / scale]
@@ -311,5 +309,5 @@ def _sum(arrays: Sequence[Array]) -> Array:
 
 
 def _maps(array: Array) -> Array:
-    """(..., H, W) -> (M, H, W), a view."""
+    """Return x (..., H, W) as a view (M, H, W)."""
     return array.reshape(math.prod(array.shape[:-2]), *array.shape[-2:])

@@ -1,1 +1,1 @@
-"""Faster R-CNN and R-FCN: anchors, proposals, their targets, and the training images."""
+"""Faster R-CNN and R-FCN: anchors, proposals, their targets, and training images."""

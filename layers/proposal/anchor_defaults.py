@@ -1,4 +1,4 @@
-"""The defaults in the header of a model's own generate_anchors.py, read as data: the file is never run.
+"""The defaults in the header of a model's own generate_anchors.py. The file is read as data and never run.
 
     def generate_anchors(base_size=16, ratios=[0.5, 1, 2], scales=2**np.arange(3, 6)):
 
@@ -47,7 +47,7 @@ OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 class OwnDefaults(NamedTuple):
-    """A generate_anchors.py, the numbers of its defaults by name, and the text of defaults that are anything but numbers."""
+    """A generate_anchors.py: its numeric defaults by name, and the text of its other defaults."""
 
     file: Path
     numbers: Mapping[str, list[float]]
@@ -55,7 +55,7 @@ class OwnDefaults(NamedTuple):
 
 
 def own_defaults(prototxt: str | os.PathLike[str]) -> OwnDefaults | None:
-    """Return the nearest generate_anchors.py of the prototxt's repository with its defaults; None without one."""
+    """Return the nearest generate_anchors.py in the prototxt's repository with its defaults, or None."""
     if not os.path.isfile(prototxt):  # a net given as text
         return None
     for file in _places(Path(prototxt).absolute().parent):
@@ -71,7 +71,7 @@ def own_defaults(prototxt: str | os.PathLike[str]) -> OwnDefaults | None:
 
 
 def _header(text: str) -> str:
-    """Return the first line of the function, which may be several; "" without one."""
+    """Return the function's header, maybe of several lines, or ""."""
     if not (start := HEADER.search(text)):
         return ""
     text = text[start.start() : start.start() + LONGEST]
@@ -82,9 +82,9 @@ def _header(text: str) -> str:
 def fitting(
     own: Mapping[str, list[float]], values: Mapping[str, Any], keys: Collection[str], count: int
 ) -> dict[str, Any] | None:
-    """Return param_str's values with the file's defaults that make this many anchors at a position; None if none do.
+    """Return param_str's values with those of the file's defaults that make this many anchors at a position, or None.
 
-    keys: the keys that the layer knows. The scales may also be proposal_layer.py's own, which the file's do not change.
+    keys: the keys that the layer knows. The scales may also be proposal_layer.py's own, which the file does not change.
     """
     for scales in (own.get("scales", SCALES), SCALES):
         given = {"scales": scales, "ratios": own.get("ratios", RATIOS), **values}
@@ -102,7 +102,7 @@ def _places(folder: Path) -> Iterator[Path]:
 
 
 def _defaults(header: str) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Return the defaults that are numbers, and the text of the others."""
+    """Return the numeric defaults, and the text of the others."""
     try:
         (function,) = ast.parse(f"{header} pass").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -125,7 +125,7 @@ def _defaults(header: str) -> tuple[dict[str, list[float]], dict[str, str]]:
 
 
 def _value(node: ast.expr) -> Any:
-    """Return the number, list or array of an expression. Raises ValueError for all other code."""
+    """Return the number, list or array of an expression. Raises ValueError for any other code."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
         return np.float64(node.value)
     if isinstance(node, ast.List | ast.Tuple):
@@ -153,7 +153,7 @@ def _operand(node: ast.expr) -> Any:
 
 
 def _comprehended(node: ast.ListComp) -> list[float]:
-    """Return the list of [EXPRESSION for NAME in NUMBERS]."""
+    """Return the list that [EXPRESSION for NAME in NUMBERS] makes."""
     (loop,) = node.generators  # ValueError for several
     if loop.ifs or not isinstance(loop.target, ast.Name) or any(isinstance(part, ast.ListComp) for part in ast.walk(node.elt)):
         raise ValueError("not a simple list comprehension")
@@ -161,7 +161,7 @@ def _comprehended(node: ast.ListComp) -> list[float]:
 
 
 class _Replacing(ast.NodeTransformer):
-    """Puts a number in place of a name."""
+    """A transformer that replaces a name with a number."""
 
     def __init__(self, name: str, number: float) -> None:
         self._name, self._number = name, int(number) if number == int(number) else float(number)

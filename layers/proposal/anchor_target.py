@@ -6,10 +6,6 @@
 
 Source: Faster R-CNN (arXiv:1506.01497), section 3.1.2; py-faster-rcnn's rpn/anchor_target_layer.py. Here a gt box that no
 anchor touches makes no anchor positive; there it makes every anchor positive that misses it.
-
-Which anchors the RPN learns from, with which labels, targets and weights: the pure half of AnchorTarget.
-
-Source: Faster R-CNN (arXiv:1506.01497), section 3.1.2; py-faster-rcnn's rpn/anchor_target_layer.py.
 """
 
 from __future__ import annotations
@@ -30,14 +26,14 @@ from minicaffe.layers.proposal.param_str import INSIDE, LABELS, OUTSIDE, TARGETS
 
 
 def inside_image(anchors: Array, image_shape: Array, border: float) -> Array:
-    """Return which (N,) of anchors (N, 4) leave an image of (height, width) by at most border pixels."""
+    """Return which (N,) of anchors (N, 4) extend beyond an image (height, width) by at most border pixels."""
     x1, y1, x2, y2 = anchors.T
     inside: Array = (x1 >= -border) & (y1 >= -border) & (x2 < image_shape[1] + border) & (y2 < image_shape[0] + border)
     return inside
 
 
 def anchor_labels(overlaps: Array, settings: TrainSettings, forces_best: bool = True) -> Array:
-    """Labels (N,): 1, 0 or -1, before sampling, of anchors with overlaps (N, G). forces_best: as section 3.1.2 (i) has it."""
+    """Return labels (N,), 1, 0 or -1, before sampling. overlaps: (N, G). forces_best: apply section 3.1.2 (i)."""
     labels = np.full(len(overlaps), -1.0)
     most = overlaps.max(axis=1, initial=0.0)
     background = most < settings.rpn_negative_overlap
@@ -54,8 +50,9 @@ def anchor_labels(overlaps: Array, settings: TrainSettings, forces_best: bool = 
 
 
 def sampled(labels: Array, settings: TrainSettings) -> Array:
-    """Return labels (N,) with at most RPN_FG_FRACTION of RPN_BATCHSIZE ones and zeros up to RPN_BATCHSIZE; the rest, at random,
-    -1.
+    """Return labels (N,) with random excess ones and zeros set to -1.
+
+    At most RPN_FG_FRACTION of RPN_BATCHSIZE are ones; zeros fill up to RPN_BATCHSIZE.
     """
     labels = labels.copy()
     room = int(settings.rpn_fg_fraction * settings.rpn_batchsize)
@@ -68,7 +65,7 @@ def sampled(labels: Array, settings: TrainSettings) -> Array:
 
 
 def anchor_targets(anchors: Array, gt_boxes: Array, overlaps: Array, settings: TrainSettings) -> Array:
-    """Targets (N, 4) from each of anchors (N, 4) to the gt box that it overlaps most; zeros where there is no gt box."""
+    """Return targets (N, 4) from each of anchors (N, 4) to the gt box that it overlaps most; zeros without gt boxes."""
     if not overlaps.size:
         return np.zeros((len(anchors), 4))
     targets = bbox_transform(anchors, gt_boxes[overlaps.argmax(axis=1), :4].astype(np.float64))
@@ -78,7 +75,10 @@ def anchor_targets(anchors: Array, gt_boxes: Array, overlaps: Array, settings: T
 
 
 def anchor_weights(labels: Array, settings: TrainSettings) -> tuple[Array, Array]:
-    """Inside and outside weights, each (N, 4), of labels (N,): 0 for a label of -1; a column of the outside ones sums to 1."""
+    """Return inside and outside weights, (N, 4) each, for labels (N,).
+
+    They are 0 for a label of -1. Each column of the outside weights sums to 1.
+    """
     positive, negative = labels == 1, labels == 0
     inside = positive[:, None] * np.array(settings.rpn_bbox_inside_weights)
     weight = settings.rpn_positive_weight
@@ -125,15 +125,15 @@ class AnchorTarget(StandIn):
         self.train = self.settings.train
 
     def given_anchors(self) -> tuple[Array, int]:
-        """Return the anchors (A, 4) around one place, and the stride in pixels."""
+        """Return the anchors (A, 4) around one position, and the stride in pixels."""
         return layer_anchors(self)
 
     def counting(self, anchors: Array, image: Array) -> NDArray[np.intp]:
-        """Return the indices of the anchors (N, 4) that are matched: those inside the image (height, width)."""
+        """Return the indices of the anchors (N, 4) to match: those inside the image (height, width)."""
         return np.flatnonzero(inside_image(anchors, image, self.border))
 
     def chosen(self, labels: Array, inside: NDArray[np.intp], bottom: Sequence[Blob]) -> Array:
-        """Return labels (N,) of the anchors inside, with -1 for those that are too many."""
+        """Return labels (N,) of the anchors inside, with -1 for excess ones."""
         return sampled(labels, self.train)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

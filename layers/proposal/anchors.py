@@ -1,4 +1,4 @@
-"""Anchors: the reference boxes that the RPN's deltas move.
+"""Anchors: the reference boxes of the RPN's deltas.
 
     area 16 x 16 at (0, 0, 15, 15) -> every ratio (height / width, sides rounded) -> every scale, about one centre;
     then shifted by the stride over the feature map, in the order row, column, anchor.
@@ -25,7 +25,7 @@ MOST = 10_000
 def generate_anchors(
     base_size: int = 16, ratios: Sequence[float] = (0.5, 1, 2), scales: Sequence[float] = (8, 16, 32)
 ) -> NDArray[np.float64]:
-    """Anchors (len(ratios) * len(scales), 4), ratios outermost; halves round to even, as the originals' do."""
+    """Return anchors (len(ratios) * len(scales), 4), ratios outermost. Halves round to even, as in the originals."""
     ratio = np.asarray(ratios, np.float64)
     width = np.round(np.sqrt(base_size * base_size / ratio))
     height = np.round(width * ratio)  # of the rounded width, as the original
@@ -43,23 +43,23 @@ def shifted_anchors(anchors: Array, height: int, width: int, stride: int) -> Arr
 
 
 def by_position(x: Array, size: int) -> Array:
-    """(1, A * size, H, W) as (H * W * A, size): the order of shifted_anchors."""
+    """Return x (1, A * size, H, W) as (H * W * A, size), in the order of shifted_anchors."""
     positions: Array = x[0].transpose(1, 2, 0).reshape(-1, size)
     return positions
 
 
 def by_channel(values: Array, height: int, width: int) -> Array:
-    """(H * W * A, size), or (H * W * A,), back as (A * size, H, W)."""
+    """Return values (H * W * A, size) or (H * W * A,) as (A * size, H, W)."""
     per_position = values.size // max(height * width, 1)
     channels: Array = values.reshape(height, width, per_position).transpose(2, 0, 1)
     return channels
 
 
 def layer_anchors(layer: StandIn) -> tuple[Array, int]:
-    """Return the anchors (A, 4) and the stride of a layer's param_str: feat_stride, and optionally base_size, scales and
-    ratios.
+    """Return the anchors (A, 4) and the stride that a layer's param_str gives.
 
-    Warns where the model's own generate_anchors.py makes others.
+    Its keys are feat_stride, and optionally base_size, scales and ratios. Warns if the model's own generate_anchors.py makes
+    other anchors.
     """
     values = layer_parameters(layer)
     stride = whole_parameter(layer, values, "feat_stride")

@@ -1,4 +1,4 @@
-"""Boxes as Cascade R-CNN counts them: x1, y1, x2, y2 in pixels, both ends inclusive.
+"""Boxes in Cascade R-CNN's convention: x1, y1, x2, y2 in pixels, both ends inclusive.
 
     overlap = what two boxes share / their union (IOU), the smaller one (IOMU) or the first (IOFU)
 
@@ -15,14 +15,14 @@ from minicaffe.blob import Array
 
 
 def sizes_in_pixels(boxes: Array) -> Array:
-    """Areas (...) of boxes (..., 4): 0 where the end is before the start."""
+    """Return the areas (...) of boxes (..., 4); 0 if an end is before its start."""
     sides = boxes[..., 2:] - boxes[..., :2]
     areas: Array = np.where((sides < 0).any(axis=-1), 0, (sides[..., 0] + 1) * (sides[..., 1] + 1))
     return areas
 
 
 def overlaps(boxes: Array, others: Array, divisor: str = "IOU") -> Array:
-    """(N, K) of boxes (N, 4) with others (K, 4), in their type."""
+    """Return the overlaps (N, K) of boxes (N, 4) and others (K, 4), in their type."""
     low = np.maximum(boxes[:, None, :2], others[None, :, :2])
     sides = np.minimum(boxes[:, None, 2:], others[None, :, 2:]) - low
     areas, other_areas = sizes_in_pixels(boxes)[:, None], sizes_in_pixels(others)[None]
@@ -36,7 +36,7 @@ def overlaps(boxes: Array, others: Array, divisor: str = "IOU") -> Array:
 
 
 def suppressed(boxes: Array, threshold: float, divisor: str) -> NDArray[np.intp]:
-    """Return which of boxes (N, 4), the best first, stay: none that overlaps one kept before it by more than threshold."""
+    """Return which of boxes (N, 4), best first, remain: none overlaps a kept earlier one by more than threshold."""
     left, kept = np.arange(len(boxes)), list[int]()
     while len(left):
         kept.append(int(left[0]))
@@ -46,9 +46,9 @@ def suppressed(boxes: Array, threshold: float, divisor: str) -> NDArray[np.intp]
 
 
 def paired_overlaps(boxes: Array, others: Array, unit: int = 1) -> Array:
-    """Intersection over union (N,) of boxes (N, 4), each with its own of others (N, 4); a single shared row counts.
+    """Return the intersection over union (N,) of boxes (N, 4) and others (N, 4), pair by pair. A single shared row counts.
 
-    unit: 1 where a box's last row and column belong to it, 0 where not, as MS-CNN has boxes.
+    unit: 1 if a box's last row and column belong to it; 0 if not, as in MS-CNN.
     """
     low, high = np.maximum(boxes[:, :2], others[:, :2]), np.minimum(boxes[:, 2:], others[:, 2:])
     sizes, other_sizes = (of[:, 2:] - of[:, :2] + unit for of in (boxes, others))
@@ -60,6 +60,6 @@ def paired_overlaps(boxes: Array, others: Array, unit: int = 1) -> Array:
 
 
 def corners(centre_size: Array, unit: int = 1) -> Array:
-    """Boxes (N, 4) as x1, y1, x2, y2 of boxes (N, 4) as centre and size; unit as above."""
+    """Return boxes (N, 4) as x1, y1, x2, y2, from centre and size; unit as in paired_overlaps."""
     low = centre_size[:, :2] - centre_size[:, 2:] / 2
     return np.concatenate([low, low + centre_size[:, 2:] - unit], axis=1)

@@ -1,4 +1,4 @@
-"""Layers whose tops get their size in forward: how many rois or boxes there are depends on the values."""
+"""Layers whose tops are sized in forward: the number of rois or boxes depends on the values."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class DynamicTops(Layer):
     dynamic_rois: bool = False
 
     def assume_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
-        """Shape the tops for the rois of one image, if the layer makes rois; rois: how many a proposal layer is assumed to
-        return.
+        """Shape the tops for one image's rois, if the layer makes rois.
+
+        rois: the assumed number that a proposal layer returns.
         """
 
 

@@ -1,4 +1,4 @@
-"""Non-maximum suppression: keep the best box, drop those that overlap it by more than the threshold, and again.
+"""Non-maximum suppression: keep the best box, drop those that overlap it by more than the threshold, and repeat.
 
 Areas are counted inclusively; a box is dropped when its overlap is > threshold (the originals' GPU code; their Cython code
 takes >=); equal scores: the lower index first. The definition is suppress_by_definition.
@@ -32,7 +32,7 @@ DIVISORS = ("IOU", "IOMU", "IOFU")
 
 
 class Measure(NamedTuple):
-    """The rule by which overlaps are counted.
+    """The measure of overlaps.
 
     unit: 1 if a box's ends are pixels in it, so that its width is x2 - x1 + 1; 0 if points.
     """
@@ -41,7 +41,7 @@ class Measure(NamedTuple):
     divisor: str = "IOU"
 
     def areas(self, boxes: Array) -> Array:
-        """(N,) of boxes (N, 4)."""
+        """Return the areas (N,) of boxes (N, 4)."""
         area: Array = (boxes[:, 2] - boxes[:, 0] + self.unit) * (boxes[:, 3] - boxes[:, 1] + self.unit)
         return area
 
@@ -50,8 +50,10 @@ PIXELS = Measure()
 
 
 def suppress_by_definition(boxes: Array, areas: Array, unit: int, threshold: float) -> list[int]:
-    """Return the indices of the boxes (N, 4), the best first, that are kept: none shares more than threshold of its union with
-    a box that is kept before it. areas (N,); unit: 1 if a box's ends are pixels in it, else 0.
+    """Return the indices of the boxes (N, 4), best first, that are kept.
+
+    The intersection over union of a kept box and each box kept before it is at most threshold. areas: (N,); unit: 1 if a box's
+    ends are pixels in it, else 0.
     """
     kept: list[int] = []
     for i in range(len(boxes)):
@@ -67,9 +69,10 @@ def suppress_by_definition(boxes: Array, areas: Array, unit: int, threshold: flo
 
 
 def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
-    """Return indices (K,) of the kept boxes, best first; dets (N, 5): x1, y1, x2, y2, score. limit: most indices (0: all).
+    """Return the indices (K,) of the kept boxes, best first.
 
-    A NaN score sorts last. Overlaps are computed in the dtype of dets. In GPU mode the GPU does it, from GPU_FROM boxes on.
+    dets (N, 5): x1, y1, x2, y2, score. limit: most indices (0: all). A NaN score sorts last. Overlaps are computed in the dtype
+    of dets. In GPU mode the GPU computes it, from GPU_FROM boxes on.
     """
     table = np.asarray(dets)
     if gpu_mode() and len(table) >= GPU_FROM and table.dtype in (np.float32, np.float64):
@@ -78,7 +81,7 @@ def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
 
 
 def nms_by(measure: Measure, table: Array, threshold: float, limit: int = 0) -> NDArray[np.intp]:
-    """Return what nms keeps, computed on the CPU, with overlaps as measured."""
+    """Return nms's result, computed on the CPU, with overlaps by this measure."""
     order = np.argsort(-table[:, 4], kind="stable")
     boxes = table[order, :4].astype(np.result_type(table, np.float32), copy=False)
     kept: NDArray[np.intp] = order[kept_boxes(boxes, measure.areas(boxes), threshold, measure, limit)]
@@ -87,7 +90,7 @@ def nms_by(measure: Measure, table: Array, threshold: float, limit: int = 0) -> 
 
 @kernel
 def kept_boxes(boxes: Array, areas: Array, threshold: float, measure: Measure = PIXELS, limit: int = 0) -> NDArray[np.intp]:
-    """Return which of boxes (N, 4) of these areas (N,), the best first, are kept, on the CPU."""
+    """Return which of boxes (N, 4), best first and with areas (N,), are kept. Runs on the CPU."""
     kept = np.zeros(0, np.intp)
     for start in range(0, len(boxes), BLOCK):
         block = np.arange(start, min(start + BLOCK, len(boxes)))
@@ -104,11 +107,10 @@ def kept_boxes(boxes: Array, areas: Array, threshold: float, measure: Measure = 
 
 
 class Overlaps:
-    """Says which boxes overlap others (K, 4) by more than threshold, at most `most` boxes at a time.
+    """A test of which boxes overlap others (K, 4) by more than threshold, for at most `most` boxes at a time.
 
-    Every pass is over whole arrays that stay in cache and are used again: others' corners are laid out once for each row,
-    as NumPy's minimum of an array and a number is several times slower than that of two arrays. areas: the others' (K,), by
-    default those of their corners.
+    Every pass runs over whole arrays that stay in cache. Others' corners are repeated for each row: NumPy's minimum of an array
+    and a number is several times slower than of two arrays. areas: the others' (K,), by default those of their corners.
     """
 
     def __init__(
@@ -120,7 +122,10 @@ class Overlaps:
         self._work, self._zeros = np.empty((3, *shape), others.dtype), np.zeros(shape, others.dtype)
 
     def __call__(self, boxes: Array, areas: Array | None = None) -> NDArray[np.bool_]:
-        """(N, K) for boxes (N, 4); False where an area is 0 or NaN. areas: theirs (N,), by default those of their corners."""
+        """Return which boxes (N, 4) overlap the others, (N, K); False if an area is 0 or NaN.
+
+        areas: the boxes' (N,), by default those of their corners.
+        """
         areas = self._measure.areas(boxes) if areas is None else areas
         width, height, other = self._work[:, : len(boxes)]
         for axis, out in enumerate((width, height)):
@@ -139,7 +144,7 @@ class Overlaps:
         return above
 
     def _whole(self, areas: Array, shared: Array, out: Array) -> Array:
-        """Return what shared (N, K) is a part of, for boxes of these areas (N, 1)."""
+        """Return the denominator of an overlap, for shared areas (N, K) and boxes of these areas (N, 1)."""
         if self._measure.divisor == "IOFU":
             return areas
         if self._measure.divisor == "IOMU":
@@ -150,7 +155,7 @@ class Overlaps:
 
 
 def survivors(clash: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which (N,) boxes are left when each, unless removed itself, removes the later ones that it clashes with (N, N)."""
+    """Return which (N,) boxes survive, if each survivor removes the later ones that it clashes with (N, N)."""
     alive, later = np.ones(len(clash), bool), np.triu(clash, 1)
     for i in np.flatnonzero(later.any(axis=1)):  # the others remove none
         if alive[i]:

@@ -1,4 +1,4 @@
-"""Online hard example mining: R-FCN's choice of rois, and the two losses that tell each roi's loss."""
+"""Online hard example mining: R-FCN's selection of rois, and the two losses that return each roi's loss."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 
 
 class BoxAnnotatorOHEM(Layer):
-    """Labels and box weights of the box_annotator_ohem_param.roi_per_img hardest rois of each image.
-
-    Online hard example mining; only the rois of highest loss in each image keep their labels.
+    """Online hard example mining: only each image's roi_per_img hardest rois keep their labels and box weights.
 
         chosen: the roi_per_img rois of largest loss among those with the same batch index (ties: the earlier roi)
         labels' = labels where chosen, else ignore_label        weights' = weights where chosen, else 0
@@ -92,7 +90,7 @@ class BoxAnnotatorOHEM(Layer):
 
 
 def hardest(images: Array, losses: Array, per_image: int) -> NDArray[np.bool_]:
-    """Return which rois (R,) are among the per_image of largest loss (R,) of their image (R,); ties go to the earlier roi."""
+    """Return which rois (R,) have the per_image largest losses (R,) of their image (R,). Ties go to the earlier roi."""
     order = np.lexsort((-losses, images))  # by image, then by loss, largest first; lexsort is stable
     _, first, counts = np.unique(images[order], return_index=True, return_counts=True)
     rank = np.arange(len(order)) - np.repeat(first, counts)  # place among the rois of the same image
@@ -102,9 +100,7 @@ def hardest(images: Array, losses: Array, per_image: int) -> NDArray[np.bool_]:
 
 
 class SmoothL1LossOHEM(DifferenceLoss):
-    """loss = sum(f(w * (x - target))) / divisor.
-
-    The box loss that also gives each roi's loss, normalized as loss_param says.
+    """The smooth L1 loss of boxes that also returns each roi's loss, normalized by loss_param.
 
         d = w * (x - target)        losses_i = sum_c f(d_ic)        loss = sum_i losses_i / divisor
         f(d) = 0.5 d^2 where |d| < 1, else |d| - 0.5
@@ -179,9 +175,7 @@ class SmoothL1LossOHEM(DifferenceLoss):
 
 
 class SoftmaxWithLossOHEM(SoftmaxWithLoss):
-    """As SoftmaxWithLoss, with a third top.
-
-    SoftmaxWithLoss that also gives each roi's loss, for hard example mining.
+    """SoftmaxWithLoss that also returns each roi's loss, for hard example mining.
 
         losses_i = -log(max(p_i[label_i], FLT_MIN))        loss = sum_i losses_i / divisor
 

@@ -1,4 +1,4 @@
-"""Layers that stand in for Python layers, and their settings from param_str."""
+"""Stand-ins for Python layers, and their settings from param_str."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ UNREAD = "which cannot be read without running the file: write its numbers in pa
 
 
 class TopName(NamedTuple):
-    """Words of which a top's name has one, and words that belong to the name of another top; () for any name."""
+    """The words of which a top's name has one, and the words of another top's name; () for any name."""
 
     has: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
 
     def fits(self, name: str) -> bool:
-        """Return True for the name of such a top."""
+        """Return whether the name fits such a top."""
         found = [word in name.lower() for word in self.has]
         return (any(found) or not found) and not any(word in name.lower() for word in self.lacks)
 
@@ -43,7 +43,7 @@ INSIDE, OUTSIDE = TopName(("weight", "inside"), ("outside",)), TopName(("weight"
 
 
 class StandIn(Layer):
-    """Base of the layers that stand in for Python layers: refuses unknown keys of param_str, and tops of another layer."""
+    """Base of the stand-ins for Python layers. It refuses unknown keys of param_str and another layer's tops."""
 
     param_keys: ClassVar[tuple[str, ...]] = ()
     """The keys of param_str that the layer reads. A subclass that reads more names them all."""
@@ -52,7 +52,7 @@ class StandIn(Layer):
 
     @classmethod
     def top_names(cls, count: int) -> Sequence[TopName]:
-        """Return for each of `count` tops what its name has and lacks; () where any names will do."""
+        """Return the rule for the name of each of `count` tops; () if any names will do."""
         return ()
 
     def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
@@ -75,9 +75,9 @@ class StandIn(Layer):
                 raise self.error(message, f"top[{i}]")
 
     def anchors_hint(self, channels: int) -> str:
-        """Say where the anchors for this many channels of scores come from, of a layer that makes them from param_str.
+        """Return advice on the anchors for this many channels of scores, for a layer that makes them from param_str.
 
-        A generate_anchors.py of the model's own, beside the prototxt or in its repository, gives the param_str to write.
+        The model's own generate_anchors.py, next to the prototxt or in its repository, gives the param_str to write.
         """
         if "scales" not in self.param_keys or self.param.type != "Python":
             return ""
@@ -97,7 +97,7 @@ class StandIn(Layer):
         return f'; by {found.file} write param_str: "{fits}"; or {self.own_module()}'
 
     def warn_of_other_anchors(self, anchors: Array) -> None:
-        """Warn where a generate_anchors.py of the model's own makes as many anchors as these (A, 4), and others."""
+        """Warn if the model's own generate_anchors.py makes as many anchors as these (A, 4), but different ones."""
         found = own_defaults(self.source.place.file) if self.source and self.param.type == "Python" else None
         if found is None:
             return
@@ -115,15 +115,16 @@ class StandIn(Layer):
             self.warn(f"{found.file} makes other anchors: {values}; if the model was trained with these, {way}", "python_param")
 
     def own_module(self) -> str:
-        """Say how the model's own layer runs in place of this one."""
+        """Return how to run the model's own layer in place of this one."""
         module = self.param.python_param.module or "MODULE"
         return f"{own_module(module)} runs the model's own layer"
 
 
 def layer_parameters(layer: StandIn) -> dict[str, Any]:
-    """Return a layer's param_str as a dict; an attribute param_str or param_str_ that was set since construction wins.
+    """Return a layer's param_str as a dict.
 
-    Raises LayerError for text that is not a mapping, and for keys that the layer does not know.
+    An attribute param_str or param_str_ set since construction takes precedence. Raises LayerError for text that is not a
+    mapping, and for keys that the layer does not know.
     """
     written = layer.param.python_param.param_str
     text = layer.param_str if layer.param_str != written else layer.param_str_
@@ -150,7 +151,7 @@ def _unknown_key(layer: StandIn, key: str) -> Error:
 
 
 def whole_parameter(layer: StandIn, values: dict[str, Any], key: str) -> int:
-    """values[key], a whole number above 0; LayerError where it is absent or anything else."""
+    """Return values[key], a whole number above 0. Raises LayerError if it is missing or anything else."""
     if key not in values:
         raise layer.error(f"param_str must give '{key}', got {values}", "python_param.param_str")
     value = values[key]

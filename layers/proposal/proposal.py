@@ -1,4 +1,4 @@
-"""Proposal: the RPN's scores and deltas as rois. Also stands in for rpn.proposal_layer.ProposalLayer.
+"""Proposal: rois from the RPN's scores and deltas. Also stands in for rpn.proposal_layer.ProposalLayer.
 
     anchors + deltas -> clipped to the image -> large enough -> best pre_nms_top_n by score -> NMS -> best post_nms_top_n
 
@@ -48,7 +48,7 @@ BLOCK = "proposal_param"
 
 
 def param_anchors(param: caffe_pb2.ProposalParameter, whose: str) -> Array:
-    """Anchors (A, 4) around the base box's centre, the ratios outermost."""
+    """Return anchors (A, 4) around the base box's centre, ratios outermost."""
     ratio, scale = (np.array(numbers, np.float32) for numbers in (param.ratio, param.scale))
     base = np.float32(param.base_size)
     width = np.sqrt(base * base / ratio)
@@ -62,13 +62,13 @@ def param_anchors(param: caffe_pb2.ProposalParameter, whose: str) -> Array:
 
 
 def _rounded(x: Array) -> Array:
-    """As the originals' cast to int of x + 0.5 does."""
+    """Return x rounded as by the originals: x + 0.5 cast to int."""
     whole: Array = np.trunc(x + 0.5)
     return whole
 
 
 def check_param(layer: Layer) -> None:
-    """Raise LayerError for numbers that make no anchors."""
+    """Raise LayerError for parameters that make no anchors."""
     param = layer.param.proposal_param
     for name in ("feat_stride", "base_size"):
         if getattr(param, name) < 1:
@@ -86,7 +86,7 @@ def check_param(layer: Layer) -> None:
 
 @dataclass(frozen=True)
 class ProposalLimits:
-    """The number of proposals, and their limits: min_size in pixels of the unscaled image; a top_n of 0 or less: all."""
+    """The limits of proposals. min_size is in pixels of the unscaled image; a top_n of 0 or less means all."""
 
     pre_nms_top_n: int
     post_nms_top_n: int
@@ -144,7 +144,7 @@ class Proposal(DynamicTops, Forked, StandIn):
             top[1].reshape(1, 1)
 
     def given_anchors(self) -> tuple[Array, int]:
-        """Return the anchors (A, 4) around one place, and the stride in pixels."""
+        """Return the anchors (A, 4) around one position, and the stride in pixels."""
         return layer_anchors(self)
 
     def _setup_by_param(self, top: Sequence[Blob]) -> None:
@@ -161,7 +161,7 @@ class Proposal(DynamicTops, Forked, StandIn):
             scores.reshape(1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check only: how many rois there are is known after forward."""
+        """Check the tops only: the number of rois is known after forward."""
         scores, deltas, info = (b.shape for b in bottom)
         count = len(self.anchors)
         if scores[:1] != (1,) or deltas[:1] != (1,):
@@ -204,7 +204,7 @@ class Proposal(DynamicTops, Forked, StandIn):
             blob.data[...] = scores.reshape(blob.shape)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run on the GPU. The number of rois, an int, comes back to the host: it is the top's shape."""
+        """Run on the GPU. The number of rois is copied to the host, for the top's shape."""
         if bottom[0].count and not self.by_param:
             self._kernels.run(bottom, top, self.limits, lambda _: self._no_image(bottom[2]))
         else:
@@ -216,13 +216,16 @@ class Proposal(DynamicTops, Forked, StandIn):
 
 
 def limits_of(settings: DetectionSettings, phase: Phase) -> ProposalLimits:
-    """Return the proposal settings of a phase."""
+    """Return the proposal limits of a phase."""
     given = settings.train if phase == TRAIN else settings.test
     return ProposalLimits(given.rpn_pre_nms_top_n, given.rpn_post_nms_top_n, given.rpn_nms_thresh, given.rpn_min_size)
 
 
 def proposals(anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits) -> tuple[Array, Array]:
-    """Boxes (R, 4) and their scores (R,), best first; anchors (N, 4), scores (N,), deltas (N, 4), im_info (3,)."""
+    """Return boxes (R, 4) and their scores (R,), best first.
+
+    anchors (N, 4), scores (N,), deltas (N, 4), im_info (3,).
+    """
     boxes = clip_boxes(bbox_transform_inv(anchors, deltas), im_info[:2])
     # min_size is of the unscaled image, boxes of the scaled one
     kept = np.flatnonzero(large_enough(boxes, limits.min_size * im_info[2]))
@@ -232,7 +235,7 @@ def proposals(anchors: Array, scores: Array, deltas: Array, im_info: Array, limi
 def proposals_by_param(
     anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits
 ) -> tuple[Array, Array]:
-    """Return proposals of proposal_param's layers; im_info (3,) or (4,)."""
+    """Return the proposals of layers with proposal_param, as `proposals` does. im_info (3,) or (4,)."""
     boxes = clip_boxes(bbox_transform_inv(anchors, deltas), im_info[:2])
     least = limits.min_size * im_info[[-1, 2]]  # of x and of y
     large = np.all(boxes[:, 2:] - boxes[:, :2] + 1 >= least, axis=1)
@@ -240,7 +243,7 @@ def proposals_by_param(
 
 
 def _best(boxes: Array, scores: Array, kept: Array, limits: ProposalLimits) -> tuple[Array, Array]:
-    """Return those of the kept boxes that the limits and NMS leave, and their scores, best first."""
+    """Return the kept boxes that remain after the limits and NMS, and their scores, best first."""
     order = kept[np.argsort(-scores[kept], kind="stable")]  # stable: of equal scores the earlier anchor
     if limits.pre_nms_top_n > 0:
         order = order[: limits.pre_nms_top_n]

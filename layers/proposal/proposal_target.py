@@ -41,10 +41,9 @@ from minicaffe.registry import load
 
 
 def sample_rois(overlaps: Array, rois_per_image: int, settings: TrainSettings) -> tuple[Array, int]:
-    """Return indices (S,) of the sampled rois, foreground first, and how many are foreground; overlaps (R,) with the best gt
-    box.
+    """Return the sampled rois' indices (S,), foreground first, and the number of foreground ones.
 
-    rois_per_image: -1 takes every roi that is foreground or background.
+    overlaps (R,): with the best gt box. rois_per_image: -1 takes every roi that is foreground or background.
     """
     foreground = np.flatnonzero(overlaps >= settings.fg_thresh)
     background = np.flatnonzero((overlaps < settings.bg_thresh_hi) & (overlaps >= settings.bg_thresh_lo))
@@ -56,14 +55,15 @@ def sample_rois(overlaps: Array, rois_per_image: int, settings: TrainSettings) -
 
 
 def choose(indices: Array, count: int) -> Array:
-    """Return `count` of the indices (N,), at random and without repetition; all of them where there are no more."""
+    """Return `count` random indices (N,) without repetition, or all if there are no more."""
     return rng.generator().choice(indices, size=count, replace=False) if len(indices) > count else indices
 
 
 def class_targets(labels: Array, targets: Array, num_classes: int, settings: TrainSettings) -> tuple[Array, Array]:
-    """Targets and inside weights, each (R, 4 K), zero but in the four columns of the roi's class; labels (R,), targets (R, 4).
+    """Return targets and inside weights, (R, 4 K) each, from labels (R,) and targets (R, 4).
 
-    With AGNOSTIC every foreground class uses columns 4 to 7. Background (label 0) has zeros everywhere.
+    They are zero except in the four columns of the roi's class. With AGNOSTIC every foreground class uses columns 4 to 7.
+    Background (label 0) has zeros everywhere.
     """
     of_class = np.zeros((len(labels), num_classes, 4))
     weights = np.zeros_like(of_class)
@@ -76,8 +76,9 @@ def class_targets(labels: Array, targets: Array, num_classes: int, settings: Tra
 
 
 def put_training_rois(top: Sequence[Blob], rois: Array, labels: Array, targets: Array, inside: Array) -> None:
-    """Fill rois (R, 5, 1, 1), labels (R, 1, 1, 1), targets, inside and outside weights (R, 4 K, 1, 1), as py-R-FCN does, or
-    the first of these, if there are fewer tops.
+    """Fill the tops like py-R-FCN, or the first of them if there are fewer.
+
+    They are rois (R, 5, 1, 1), labels (R, 1, 1, 1), targets, inside and outside weights (R, 4 K, 1, 1).
     """
     for blob, values in zip(top, (rois, labels[:, None], targets, inside, inside > 0), strict=False):
         blob.reshape(*values.shape, 1, 1)
@@ -85,7 +86,7 @@ def put_training_rois(top: Sequence[Blob], rois: Array, labels: Array, targets: 
 
 
 class ProposalTarget(DynamicTops, Forked, StandIn):
-    """The targets of a detector for one image's rois.
+    """A detector's targets for one image's rois.
 
     bottom: proposals (R, 5): batch index 0, x1, y1, x2, y2; gt_boxes (G, 5): x1, y1, x2, y2, class; pixels of the scaled image.
     top: rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets, inside and outside weights, each (S, 4 K, 1, 1); foreground first.
@@ -165,7 +166,10 @@ class ProposalTarget(DynamicTops, Forked, StandIn):
 
 
 def roi_targets(rois: Array, gt_boxes: Array, overlaps: Array, foreground: int, settings: TrainSettings) -> tuple[Array, Array]:
-    """Labels (S,) and normalised targets (S, 4) of rois (S, 4), of which the first `foreground` are; overlaps (S, G)."""
+    """Return labels (S,) and normalised targets (S, 4) of rois (S, 4), the first `foreground` of which are foreground.
+
+    overlaps: (S, G).
+    """
     labels, targets = np.zeros(len(rois)), np.zeros((len(rois), 4))
     if foreground:
         matched = gt_boxes[overlaps[:foreground].argmax(axis=1)]

@@ -1,4 +1,4 @@
-"""The Python layers of FPN's test nets: proposals from the maps of five strides, and the map that each roi is pooled from.
+"""The Python layers of FPN's test nets: proposals from maps of five strides, and the choice of each roi's map.
 
     level = clip(floor(4 + log2(sqrt(width height) / 224)), 2, 5),  width = x2 - x1
 
@@ -63,7 +63,7 @@ class PyramidProposal(DynamicTops, StandIn):
         top[0].reshape(1, 5)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check only: how many rois there are is known after forward."""
+        """Check the tops only: the number of rois is known after forward."""
         if bottom[0].count < 3:
             raise self.error(f"im_info must be (1, 3): height, width, scale; got shape {bottom[0].shape}", "bottom[0]")
         count = len(self.anchors[0])

@@ -6,10 +6,6 @@
 
 Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py, and fast-rcnn's. Here every image is seen once before any is
 seen again.
-
-Batches for RoIData: which images come next, their gt boxes, and the rois sampled from them.
-
-Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py.
 """
 
 from __future__ import annotations
@@ -48,8 +44,9 @@ from .dynamic_tops import DynamicTops
 
 
 def shuffled(roidb: Sequence[Entry], images_per_batch: int, aspect_grouping: bool) -> Array:
-    """Return all indices of roidb in random order; with aspect_grouping a batch holds only wide or only tall images, where it
-    can.
+    """Return all indices of roidb in random order.
+
+    With aspect_grouping a batch has only wide or only tall images, if possible.
     """
     generator = rng.shared_generator()
     if not aspect_grouping or images_per_batch == 1:
@@ -62,7 +59,7 @@ def shuffled(roidb: Sequence[Entry], images_per_batch: int, aspect_grouping: boo
 
 
 def gt_of(entry: Entry, scale: Scale) -> Array:
-    """Return the gt boxes (G, 5) of an entry, in pixels of the scaled image: x1, y1, x2, y2, class."""
+    """Return an entry's gt boxes (G, 5) in pixels of the scaled image: x1, y1, x2, y2, class."""
     gt = np.flatnonzero(entry["gt_classes"] > 0)
     return np.column_stack([entry["boxes"][gt] * scale, entry["gt_classes"][gt]])
 
@@ -90,7 +87,7 @@ def batch_rois(
 
 
 class RoIData(DynamicTops, DataLayer, StandIn):
-    """A batch of images, scaled, with what the net should find in them. Its batches need set_roidb.
+    """A batch of scaled images with the detector's targets. Its batches need set_roidb.
 
     No bottom. With an RPN, one image a batch: data (1, 3, H, W), im_info (1, 3): H, W, scale, gt_boxes (G, 5): x1, y1, x2, y2,
     class; with SCALE_MULTIPLE_OF im_info is (1, 6), as of prepare_image. Without, IMS_PER_BATCH images: data (N, 3, H, W), rois
@@ -142,7 +139,7 @@ class RoIData(DynamicTops, DataLayer, StandIn):
             blob.reshape(min(batch, given) if batch > 0 else given, *blob.shape[1:])
 
     def set_roidb(self, roidb: Sequence[Entry]) -> None:
-        """Train on roidb (minicaffe.roidb; entries of the originals' form too) from the next batch on. Raises LayerError."""
+        """Train on roidb (see minicaffe.roidb; the originals' entries also work) from the next batch on. Raises LayerError."""
         try:
             entries = usable(prepare_roidb(roidb, self.num_classes), self.settings)
         except DataError as error:
@@ -176,11 +173,11 @@ class RoIData(DynamicTops, DataLayer, StandIn):
             put_training_rois(top[1:], *batch_rois(entries, scales, self.num_classes, self.settings))
 
     def training_state(self) -> dict[str, Any]:
-        """Return how many images there are, and which of them are left of this round."""
+        """Return the number of images, and the images that are left of this epoch."""
         return {"images": len(self.roidb), "order": self.order.tolist()}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
-        """Go on with the images that were left. Raises LayerError where the roidb had another number of images."""
+        """Continue with the images that were left. Raises LayerError if the roidb had another number of images."""
         fields = Fields(state)
         images = fields.whole("images", 0, MOST)
         if images != len(self.roidb):
@@ -195,19 +192,19 @@ class RoIData(DynamicTops, DataLayer, StandIn):
         return {"images": len(self.roidb), "checksum": checksum(*parts)}
 
     def _next_batch(self) -> Array:
-        """Return indices of this rank's next images: each rank in turn takes a batch of the order that all have alike."""
+        """Return the indices of this rank's next images. The ranks share one order and take its batches in turn."""
         # every rank draws for all: their orders stay alike
         return [self._next_of_order() for _ in range(self.shard.count)][self.shard.rank]
 
     def _next_of_order(self) -> Array:
-        """Return indices of the next images; a new random order where too few are left of the last."""
+        """Return the indices of the next images, from a new random order if too few are left."""
         if len(self.order) < self.images_per_batch:
             self.order = shuffled(self.roidb, self.images_per_batch, self.settings.train.aspect_grouping)
         batch, self.order = np.split(self.order, [self.images_per_batch])
         return batch
 
     def _image(self, entry: Entry) -> tuple[Array, Scale]:
-        """Return the entry's image, scaled to one of TRAIN.SCALES at random, and its scale."""
+        """Return the entry's image, scaled to a random one of TRAIN.SCALES, and its scale."""
         train = self.settings.train
         try:
             pixels = entry_pixels(entry)

@@ -4,12 +4,12 @@
     a class given to minicaffe.register              ->  that class
     a module given to minicaffe.allow_module         ->  imported, and the class taken from it
 
-An allowed module may lie in a folder that is not on sys.path (the command line's working directory). What else lies in the
-folder is not found: a numpy.py never takes the place of the library, and a helper beside the module must be allowed too.
+An allowed module may lie in a folder that is not on sys.path (the command line's working directory). Other modules in the
+folder are not found: a numpy.py never replaces the library, and a helper next to the module must be allowed too.
 
 Nothing else is imported: a prototxt is data, and loading one runs no code that the caller did not name. A script that
-`minicaffe script` runs has allowed ANY module: one that its sys.path has goes before a built-in layer, which is what is left
-where that module cannot be imported (it may be Python 2, or need compiled code).
+`minicaffe script` runs has allowed ANY module: a module on its sys.path precedes a built-in layer. The built-in layer is used
+if that module cannot be imported (it may be Python 2, or need compiled code).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _allowed: set[str] = set()
 
 
 class _Folders(MetaPathFinder):
-    """Finds the allowed modules that lie in folders: a module or a package by its name, and nothing else."""
+    """A finder of allowed modules in folders: it finds a module or a package by its name, and nothing else."""
 
     folders = allowed_folders
 
@@ -88,7 +88,7 @@ class _Folders(MetaPathFinder):
         return found if installed is None or (found and is_own(installed)) else installed
 
     def hint(self, missing: str | None) -> str:
-        """Return advice for a missing module: how to allow it, where it lies in one of the folders."""
+        """Return advice for a missing module: how to allow it, if it is in one of the folders."""
         name = (missing or "").partition(".")[0]
         if name == "caffe" and "caffe" not in sys.modules:
             return "; minicaffe.serve_as_caffe() before it lets `import caffe` mean minicaffe"
@@ -103,7 +103,7 @@ _folders = _Folders()
 
 
 class Python(Layer):
-    """A class of yours, derived from minicaffe.Layer: setup, reshape, forward, backward, with param_str, phase and blobs.
+    """Your class, derived from minicaffe.Layer: setup, reshape, forward, backward, with param_str, phase and blobs.
 
     bottom, top: what the class takes. Only the catalogue's entry: a net's layer is of the class that layer_class finds.
     """
@@ -113,11 +113,11 @@ class Python(Layer):
 
 
 def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Let `type: "Python"` layers import the module called name: its code runs when a net that uses it is built.
+    """Let `type: "Python"` layers import the module called name. Its code runs when a net that uses it is built.
 
-    folder: where its file or package lies, if that need not be on sys.path. Of a.b the package a is looked for there, with all
-    that is in it; no other module in the folder can be imported by that. A module caffe.b is yours, and makes `import caffe`
-    mean minicaffe: serve_as_caffe.
+    folder: the folder of its file or package, if that is not on sys.path. For a.b the package a is looked up there, with all
+    its content; no other module in the folder can be imported. A module caffe.b is yours, and makes `import caffe` mean
+    minicaffe: serve_as_caffe.
     """
     package = name.partition(".")[0]
     if package == "caffe":
@@ -132,9 +132,9 @@ def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> Non
 def layer_class(
     param: caffe_pb2.LayerParameter, registered: Mapping[str, type[Layer]], source: LayerSource | None
 ) -> type[Layer]:
-    """Return the class of a Python layer: a module the caller allowed, else a stand-in, else a registered class of that name.
+    """Return the class of a Python layer: from an allowed module, else a stand-in, else a registered class of that name.
 
-    Raises LayerError, which says how to allow or register it.
+    Raises LayerError with how to allow or register it.
     """
     module, name = param.python_param.module, param.python_param.layer
     if module in _allowed:
@@ -148,7 +148,7 @@ def layer_class(
 
 
 def _stand_in(param: caffe_pb2.LayerParameter, source: LayerSource | None) -> type[Layer] | None:
-    """Return the built-in class for this module and layer. Raises LayerError if a fork's layer has only its name."""
+    """Return the built-in class for this module and layer. Raises LayerError if only the name matches a fork's layer."""
     named = param.python_param.module, param.python_param.layer
     forms = [kinds[named] for kinds in (STAND_INS, OTHER_FORMS) if named in kinds]
     fitting = [kind for kind in forms if _takes(kind.num_bottom, len(param.bottom)) and _takes(kind.num_top, len(param.top))]
@@ -160,18 +160,18 @@ def _stand_in(param: caffe_pb2.LayerParameter, source: LayerSource | None) -> ty
 
 
 def _counted(count: int | tuple[int, int | None]) -> str:
-    """Return a num_bottom or num_top in words."""
+    """Return a num_bottom or num_top as text."""
     return str(count) if isinstance(count, int) else f"{count[0]} or more" if count[1] is None else f"{count[0]} to {count[1]}"
 
 
 def _takes(count: int | tuple[int, int | None], given: int) -> bool:
-    """Return whether a class with this num_bottom or num_top takes so many."""
+    """Return whether this num_bottom or num_top allows `given` blobs."""
     least, most = (count, count) if isinstance(count, int) else count
     return least <= given and (most is None or given <= most)
 
 
 def _not_built(param: caffe_pb2.LayerParameter, source: LayerSource | None, what: str) -> LayerError:
-    """Return the error of a layer that cannot be had: what it is, where it is from, and how to allow or register it."""
+    """Return the error for an unavailable layer: what it is, where it is from, and how to allow or register it."""
     module, name = param.python_param.module, param.python_param.layer
     words = f"{module}.{name}".split(".")
     origin = next((ORIGINS[key] for n in range(len(words), 0, -1) if (key := ".".join(words[:n])) in ORIGINS), "")
@@ -186,13 +186,13 @@ def _not_built(param: caffe_pb2.LayerParameter, source: LayerSource | None, what
 
 
 def own_module(module: str) -> str:
-    """Return how to allow a module, as the subject of a sentence."""
+    """Return how to allow a module, as a sentence's subject."""
     found = ways(f"--allow-module {module}", f'minicaffe.allow_module("{module}")')
     return f"{found}," if ", or " in found else found
 
 
 def _exists(module: str) -> bool:
-    """Return True if the module has been imported, or sys.path has it and its packages can be imported."""
+    """Return whether the module is imported, or sys.path has it and its packages can be imported."""
     try:
         return not _is_hidden(module) and (module in sys.modules or importlib.util.find_spec(module) is not None)
     except (ImportError, SyntaxError, ValueError):
@@ -200,9 +200,9 @@ def _exists(module: str) -> bool:
 
 
 def _is_hidden(module: str) -> bool:
-    """Return True if the name leads to one of minicaffe's files, as `layers.proposal` does in a folder that holds our layers.
+    """Return whether the name leads to one of minicaffe's files, as `layers.proposal` does in a folder with our layers.
 
-    Looks at a package before it is imported: a file imported under two names would make two of each of its classes.
+    Checks a package before it is imported: importing a file under two names would duplicate each of its classes.
     """
     parts = module.split(".")
     if parts[0] == "minicaffe":
@@ -217,7 +217,7 @@ def _is_hidden(module: str) -> bool:
 
 
 def _of_any_module(param: caffe_pb2.LayerParameter, found: type[Layer] | None, source: LayerSource | None) -> type[Layer]:
-    """Return the class of a module that sys.path has; where it cannot be had, the one found otherwise, with a warning."""
+    """Return the class from a module on sys.path. If it is unavailable, return the class found otherwise, with a warning."""
     module, name = param.python_param.module, param.python_param.layer
     try:
         return _imported(module, name, param, source)
@@ -245,7 +245,7 @@ def _imported(module: str, name: str, param: caffe_pb2.LayerParameter, source: L
 
 
 def _other_place(module: str) -> str:
-    """Say where a module of the caller's can be, one whose name leads to one of minicaffe's files."""
+    """Return where to move a module whose name leads to one of minicaffe's files."""
     package, _, below = module.partition(".")
     file = module.replace(".", "/")
     if package == "caffe" and "." not in below:

@@ -1,4 +1,4 @@
-"""The base of RNN and LSTM: bottoms and tops, weights of the input, states that pass from step to step and batch to batch.
+"""The base of RNN and LSTM: bottoms and tops, input weights, and states passed between steps and batches.
 
     u[t] = weight_x x[t] + bias (+ weight_static x_static) + weight_h (cont[t] h[t - 1])        for t = 0 ... T - 1
 Source: Caffe's recurrent_layer.cpp, which builds a net with a copy of the layers for every step; here it is one loop.
@@ -46,7 +46,7 @@ class Unrolled:
         self.last = len(self.net.layers) - 2  # the pseudo-loss is there for its gradient only
 
     def forward(self, weights: Sequence[Blob], arrays: Mapping[str, Array]) -> None:
-        """Run on copies of the layer's weights and of the inputs and first states, by name; each layer writes its lines."""
+        """Run on copies of the layer's weights, the inputs and the first states, by name. Each layer logs its lines."""
         for mine, blob in zip(self.net.learnable_params, weights, strict=True):
             mine.data[...] = blob.data
         for name, array in arrays.items():
@@ -55,7 +55,7 @@ class Unrolled:
             self.net.forward_from_to(0, self.last)
 
     def backward(self, weights: Sequence[Blob], dy: Array) -> None:
-        """Run backward from dy (T, S, D), on top of copies of the weights' diffs; each layer writes its lines."""
+        """Run backward from dy (T, S, D), adding to copies of the weights' diffs. Each layer logs its lines."""
         for mine, blob in zip(self.net.learnable_params, weights, strict=True):
             mine.diff[...] = blob.diff  # Caffe's diffs add up: the lines show sums
         self.net.nodes[self.last].tops[0].diff[...] = dy  # in place of the pseudo-loss's diff
@@ -64,7 +64,7 @@ class Unrolled:
 
 
 def unrolled_net(kept: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape]) -> caffe_pb2.NetParameter:
-    """Return the net of T steps, layers named after the recurrent layer; its output is o (RNN) or h (LSTM)."""
+    """Return the net of T steps. Its layers are named after the recurrent layer; its output is o (RNN) or h (LSTM)."""
     net = caffe_pb2.NetParameter()
     steps, streams = inputs["cont"]
     lstm = "c" in kept
@@ -121,7 +121,7 @@ def _product(
     axis: int = 2,
     **more: Any,
 ) -> None:
-    """Add an InnerProduct, with a bias where a second weight is named."""
+    """Add an InnerProduct, with a bias if a second weight is named."""
     param = {"num_output": outputs, "bias_term": len(weights) > 1, "axis": axis}
     named = [{"name": weight} for weight in weights]
     _add(net, name, "InnerProduct", [bottom], [top], param=named, inner_product_param=param, **more)
@@ -136,7 +136,7 @@ def _add(net: caffe_pb2.NetParameter, name: str, kind: str, bottom: list[str], t
 
 
 class Stateful(Layer):
-    """A layer of `units` units that goes on from the states that its last forward left: (1, S, units) each."""
+    """A layer of `units` units that continues from its last forward's states, (1, S, units) each."""
 
     stateful = True
     states: ClassVar[tuple[str, ...]] = ()
@@ -144,11 +144,11 @@ class Stateful(Layer):
     last_states: list[Blob]
 
     def hold_states(self) -> None:
-        """States of zeros until the first batch has passed."""
+        """Set the states to zeros, until the first batch has passed."""
         self.last_states = [Blob((), self.dtype) for _ in self.states]
 
     def add_gradient(self, i: int, dy: Array, x: Array | None = None) -> None:
-        """Add dy^T x, or for a bias (no x) dy's sum, to the diff of blob i; dy (M, J), x (M, K)."""
+        """Add dy^T x to the diff of blob i, or for a bias (no x) dy's sum. dy (M, J), x (M, K)."""
         if self.param_propagate_down[i]:
             self.blobs[i].diff[...] += dy.sum(axis=0) if x is None else dy.T @ x
 
@@ -173,11 +173,10 @@ class Stateful(Layer):
 class Recurrent(Stateful):
     """A recurrent layer of D = num_output units, S streams of T steps.
 
-    A subclass sets states and gates and writes steps, steps_backward and, for weights beside the input's and the state's,
-    more_shapes and more_names.
+    Subclasses set states and gates, and define steps, steps_backward and, for further weights, more_shapes and more_names.
 
-    blobs: weight_x (gates D, inputs), bias (gates D), with a static input weight_static (gates D, its size), then
-    weight_h (gates D, D), then the subclass's.
+    blobs: weight_x (gates D, inputs), bias (gates D), with a static input weight_static (gates D, its size), then weight_h
+    (gates D, D), then the subclass's.
     """
 
     index_bottoms: tuple[int, ...] = (1,)
@@ -186,18 +185,18 @@ class Recurrent(Stateful):
     more_names: ClassVar[tuple[str, ...]] = ()
 
     def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
-        """Run the loop on u (T, S, gates D) without weight_h's part, from the states start (S, D); y (T, S, D) is overwritten.
+        """Run the loop on u (T, S, gates D), which lacks weight_h's part, and return the last states.
 
-        Returns the last states.
+        It starts from the states start (S, D). y (T, S, D) is overwritten.
         """
         raise NotImplementedError
 
     def steps_backward(self, cont: Array, dy: Array) -> Array:
-        """Return du (T, S, gates D) from dy (T, S, D); adds to the diffs of the subclass's weights."""
+        """Return du (T, S, gates D) from dy (T, S, D), and add to the diffs of the subclass's weights."""
         raise NotImplementedError
 
     def more_shapes(self, units: int) -> list[tuple[int, ...]]:
-        """Shapes of the blobs after weight_h, weights and biases in turn."""
+        """Return the shapes of the blobs after weight_h, weights and biases in turn."""
         return []
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -292,7 +291,7 @@ class Recurrent(Stateful):
                 bottom[2].diff[...] = (summed @ self.blobs[2].data).reshape(bottom[2].shape)
 
     def _show_forward(self, bottom: Sequence[Blob], start: Sequence[Array]) -> None:
-        """Let Caffe's unrolled net, rebuilt for other shapes, write its lines."""
+        """Let Caffe's unrolled net, rebuilt for other shapes, log its lines."""
         inputs = dict(zip(("x", "cont", "x_static"), bottom[: 2 + self.static]))
         shapes = {name: blob.shape for name, blob in inputs.items()}
         if self._unrolled is None or self._unrolled.shapes != shapes:

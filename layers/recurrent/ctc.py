@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: how likely a sequence of labels is, summed over all ways to spread it over time.
+"""Connectionist temporal classification: the likelihood of a label sequence, summed over all its alignments in time.
 
 A way is one class for each time step; it spells the labels after repeats are merged and blanks dropped. With y = softmax(x),
 and l (U,) the labels with blanks around and between them, the sums over the beginnings and the ends of ways are
@@ -9,8 +9,6 @@ and l (U,) the labels with blanks around and between them, the sums over the beg
     dx[t, c]    = y[t, c] - sum_{u: l[u] = c} alpha[t, u] beta[t, u] exp(loss)
 
 all as float64 logarithms. Source: Graves et al., Connectionist Temporal Classification (ICML 2006).
-
-The base of the losses of connectionist temporal classification, and how they read their bottoms.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from minicaffe.layers.loss.loss import Loss
 
 @dataclass(frozen=True)
 class Target:
-    """The labels that one sequence should spell, in the time steps first to last (excluded).
+    """The labels of one sequence, for time steps first to last (excluded).
 
     merge: whether repeats are merged.
     """
@@ -40,7 +38,7 @@ class Target:
 
     @property
     def least_steps(self) -> int:
-        """The number of time steps that the labels need: one each, and a blank between equal ones that would be merged."""
+        """Return the least number of time steps: one for each label, and a blank between equal ones that would be merged."""
         return len(self.labels) + self.merge * sum(a == b for a, b in zip(self.labels, self.labels[1:]))
 
 
@@ -67,7 +65,7 @@ def ctc(x: Array, target: Target, blank: int) -> tuple[float, Array]:
 
 
 def _moves(spread: Array, blank: int, merge: bool) -> tuple[Array, Array]:
-    """Return the logarithms, 0 or -inf, of whether each place may follow itself, and the one two before it."""
+    """Return log(1) or log(0): whether each position may follow itself, and the position two before it."""
     label = spread != blank
     skips = label.copy()
     skips[:2] = False
@@ -94,24 +92,30 @@ def _beginnings(emitted: Array, stays: Array, skips: Array) -> Array:
 
 
 def best_path(classes: Sequence[int], blank: int, merge: bool = True) -> list[int]:
-    """Return the labels that a class for each time step spells: repeats merged (unless merge is False), blanks dropped."""
+    """Return the labels of a path, one class for each time step.
+
+    Repeats are merged (unless merge is False) and blanks dropped.
+    """
     runs: Iterator[int] = (c for c, _ in groupby(classes)) if merge else iter(classes)
     return [int(c) for c in runs if c != blank]
 
 
 def sequence_lengths(indicators: Blob) -> list[int]:
-    """Return each sequence's number of time steps, from indicators (T, N): it ends before the next 0 after the first step."""
+    """Return each sequence's number of time steps.
+
+    indicators: (T, N). A sequence ends before the next 0 after the first step.
+    """
     ends = indicators.data.reshape(indicators.shape[:2])[1:] < 0.5
     return [int(end.argmax()) + 1 if end.any() else len(ends) + 1 for end in ends.T]
 
 
 def until_negative(column: Array) -> Array:
-    """Return the labels of a column that is padded with negative numbers."""
+    """Return the labels of a column padded with negative numbers."""
     return column[: int((column < 0).argmax())] if (column < 0).any() else column
 
 
 def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the least number of insertions, deletions and replacements that make a into b."""
+    """Return the least number of insertions, deletions and replacements that change a into b."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         above, row[0] = row[0], i
@@ -121,16 +125,16 @@ def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 class SequenceLoss(Loss):
-    """The mean over the sequences of -log of the probability that scores (T, N, C) spell each one's labels.
+    """-log of the probability that scores (T, N, C) spell a sequence's labels, averaged over the sequences.
 
-    A layer of the family writes `targets` and sets `blank` in reshape. top: loss ().
+    Subclasses define `targets` and set `blank` in reshape. top: loss ().
     """
 
     copies = (3, 3)
     blank: int
 
     def targets(self, bottom: Sequence[Blob]) -> list[Target | None]:
-        """Return what each sequence should spell; None for one that counts as 0. Raises LayerError."""
+        """Return each sequence's target; None for one that counts as 0. Raises LayerError."""
         raise NotImplementedError
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
@@ -151,7 +155,7 @@ class SequenceLoss(Loss):
             bottom[0].diff.reshape(self.gradient.shape)[...] = self.gradient * scale
 
     def targets_of_rows(self, bottom: Sequence[Blob], steps: int) -> list[Target | None]:
-        """Return the labels (N, L) of bottom 1 without blanks, in so many time steps of each sequence."""
+        """Return the targets from bottom 1's labels (N, L), without blanks, for `steps` time steps of each sequence."""
         found = list[Target | None]()
         for n, row in enumerate(bottom[1].data):
             labels = [label for label in read_labels(self, row.reshape(-1), n, bottom[0].shape[2], 1) if label != self.blank]
@@ -159,7 +163,7 @@ class SequenceLoss(Loss):
         return found
 
     def check_fits(self, n: int, target: Target, bottom: int) -> Target:
-        """Labels have time steps enough. Raises LayerError."""
+        """Return the target. Raises LayerError if its labels do not fit its time steps."""
         steps, needed = target.last - target.first, target.least_steps
         if not 0 < steps >= needed:
             blanks = needed - len(target.labels)
@@ -169,27 +173,27 @@ class SequenceLoss(Loss):
 
 
 def check_scores(layer: Layer, scores: Blob) -> None:
-    """Scores are (T, N, C). Raises LayerError."""
+    """Raise LayerError unless the scores are (T, N, C)."""
     if len(scores.shape) not in (3, 4) or scores.shape[3:] not in ((), (1,)) or not all(scores.shape[::2]):
         raise layer.error(f"the scores must be (T, N, C), got shape {scores.shape}", "bottom[0]")
 
 
 def check_through_time(layer: Layer, bottom: Sequence[Blob], i: int, what: str) -> None:
-    """bottom[i] has a number for each time step of each sequence. Raises LayerError."""
+    """Raise LayerError unless bottom[i] has a number for each time step of each sequence."""
     steps, shape = bottom[0].shape[:2], bottom[i].shape
     if shape[:2] != steps or any(length != 1 for length in shape[2:]):
         raise layer.error(f"{what} must be (T, N) as the scores, {steps}, got shape {shape}", f"bottom[{i}]")
 
 
 def check_of_sequences(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
-    """bottom[i] has a row of labels (N, L) for each sequence of the scores. Raises LayerError."""
+    """Raise LayerError unless bottom[i] has a row of labels (N, L) for each sequence of the scores."""
     sequences, shape = bottom[0].shape[1], bottom[i].shape
     if shape[:1] != (sequences,):
         raise layer.error(f"the labels must be ({sequences}, L), got shape {shape}", f"bottom[{i}]")
 
 
 def blank_class(layer: Layer, classes: int, blank: int, field: str) -> int:
-    """blank, which must be a class. Raises LayerError."""
+    """Return blank. Raises LayerError unless it is a class."""
     if not 0 <= blank < classes:
         raise layer.error(f"the blank must be one of the {classes} classes, 0 to {classes - 1}, got {blank}", field)
     return blank

@@ -1,4 +1,4 @@
-"""The labels that the likeliest classes spell, and how often they are right."""
+"""The labels of the most likely classes, and their accuracy."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ CHWICK, CAFFE_OCR = "ChWick", "caffe_ocr"
 class CTCGreedyDecoder(Forked):
     """The best path of each sequence: the best class of each time step, repeats merged and blanks dropped. No gradient.
 
-    The labels that the likeliest class of each time step spells.
-
         repeats are merged, blanks dropped;  accuracy = 1 - mean over the sequences of (edit distance / the longer one's length)
 
     Source: ctc_decoder_layer.cpp of ChWick's Caffe, and of caffe_ocr as CC4.0 keeps it; Graves et al., Connectionist Temporal
@@ -42,8 +40,8 @@ class CTCGreedyDecoder(Forked):
     ctc_decoder_param: blank_index (default: the last class); ctc_merge_repeated: false keeps repeats.
     caffe_ocr's takes scores alone, for the labels; or scores and true labels (N, L), -1 after the last, in which blanks are
     dropped, for the accuracy and the fraction of sequences without an error (1, 2, 1, 1). Its default blank is 0.
-    Raises LayerError for shapes and numbers of tops that do not match, a blank that is no class, and where nothing tells
-    whether a second bottom holds indicators or labels.
+    Raises LayerError for shapes and numbers of tops that do not match, a blank that is no class, and if it is unclear whether a
+    second bottom holds indicators or labels.
     """
 
     type = "CTCGreedyDecoder"
@@ -65,7 +63,7 @@ class CTCGreedyDecoder(Forked):
             raise self.error(f"caffe_ocr's takes 1 top, got {len(top)}", "top")
 
     def _kind(self, bottom: Sequence[Blob]) -> str:
-        """CHWICK or CAFFE_OCR. Raises LayerError where nothing tells."""
+        """Return CHWICK or CAFFE_OCR. Raises LayerError if the kind is ambiguous."""
         if len(bottom) == 1:
             return self.choose(CAFFE_OCR, "it has one bottom")
         through_time, of_sequences = (bottom[0].shape[:2] == bottom[1].shape[:2], bottom[0].shape[1] == bottom[1].shape[0])
@@ -123,7 +121,7 @@ class CTCGreedyDecoder(Forked):
             accuracy[1:] = sum(a == b != [] for a, b in zip(spelt, true, strict=True)) / max(1, len(errors))
 
     def _true(self, bottom: Sequence[Blob]) -> list[list[int]]:
-        """Return the true labels of each sequence. Raises LayerError for one that is not finite."""
+        """Return each sequence's true labels. Raises LayerError for a label that is not finite."""
         for value in bottom[-1].data[~np.isfinite(bottom[-1].data)][:1]:
             raise self.error(f"{value:g} is no label", f"bottom[{len(bottom) - 1}]")
         if self.kind == CAFFE_OCR:
@@ -133,9 +131,7 @@ class CTCGreedyDecoder(Forked):
 
 
 class LabelsequenceAccuracy(Layer):
-    """The share of the sequences whose best path is exactly their labels. No gradient.
-
-    How many sequences the likeliest class of each time step spells without an error.
+    """The share of sequences whose best path equals their labels. No gradient.
 
     Repeats are merged, blanks dropped. Source: crnn.caffe's labelsequence_accuracy_layer.cpp.
 

@@ -1,4 +1,4 @@
-"""Connectionist temporal classification, as three forks compute it. The formula is in ctc.py."""
+"""Connectionist temporal classification as in three forks. The formula is in ctc.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from minicaffe.layers.recurrent.ctc import (
 
 
 class CTCLoss(SequenceLoss):
-    """The mean of -log of the probability that scores through time spell their labels (ChWick's).
+    """-log of the probability that scores over time spell their labels, averaged over sequences (ChWick's).
 
     Source: ctc_loss_layer.cpp of ChWick's Caffe, after TensorFlow's ctc_loss.
 
@@ -73,7 +73,7 @@ class CTCLoss(SequenceLoss):
 
 
 class CtcLoss(SequenceLoss):
-    """The mean of -log of the probability that scores through time spell their labels (warp-ctc's, of crnn.caffe).
+    """-log of the probability that scores over time spell their labels, averaged over sequences (crnn.caffe's warp-ctc).
 
     Source: ctc_loss_layer.cpp of crnn.caffe, around Baidu's warp-ctc.
 
@@ -109,11 +109,7 @@ CAFFE_OCR, CHWICK = "caffe_ocr", "ChWick"
 
 
 class WarpCTCLoss(Forked, SequenceLoss):
-    """The mean of -log of the probability that scores through time spell their labels.
-
-    Connectionist temporal classification as Baidu's warp-ctc computes it, of caffe_ocr.
-
-        loss = the mean over the sequences of -log(the probability that the scores spell the sequence's labels)
+    """-log of the probability that scores over time spell their labels, averaged over sequences (warp-ctc's).
 
     The formula is in ctc.py. Source: warp_ctc_loss_layer.cpp of caffe_ocr as caffe_ocr_for_linux keeps it, after ChWick's,
     which counts labels and blanks otherwise.
@@ -174,7 +170,7 @@ class WarpCTCLoss(Forked, SequenceLoss):
         return [self._target(n, row, length, bottom) for n, (row, length) in enumerate(zip(rows, lengths, strict=True))]
 
     def _lengths(self, bottom: Blob, most: int, i: int) -> list[int]:
-        """Return the lengths that bottom i says. Raises LayerError."""
+        """Return the lengths in bottom i. Raises LayerError."""
         values = bottom.data.reshape(-1)
         for value in values:
             if not 0 <= value <= most or value != int(value):
@@ -182,7 +178,7 @@ class WarpCTCLoss(Forked, SequenceLoss):
         return [int(value) for value in values]
 
     def _target(self, n: int, row: Array, steps: int, bottom: Sequence[Blob]) -> Target | None:
-        """Return what sequence n should spell in its first steps. Raises LayerError."""
+        """Return sequence n's target for its first `steps` steps. Raises LayerError."""
         last, offset = len(bottom) - 1, int(len(bottom) == 3 and self.blank == 0)  # 3: counted without the blank
         labels = [label + offset for label in read_labels(self, row, n, bottom[0].shape[2] - offset, last)]
         if self.blank in labels:

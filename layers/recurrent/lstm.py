@@ -1,4 +1,4 @@
-"""LSTM, the Lstm of forks, and LSTMUnit, one step of both.
+"""LSTM, the forks' Lstm, and LSTMUnit, one step of both.
 
     u[t] = weight_h (cont[t] h[t-1]) + weight_x x[t] + bias (+ weight_static x_static, LSTM's with a static input)
     i, f, o = sigmoid(u's first three quarters)        g = tanh(the last)
@@ -23,9 +23,7 @@ from minicaffe.layers.recurrent.base import Recurrent, Stateful
 
 
 class LSTMUnit(Layer):
-    """c = f c_before + i g, h = o tanh(c).
-
-    One time step of an LSTM, after the products with the weights.
+    """One time step of an LSTM, after the products with the weights.
 
         i, f, o = sigmoid(gates 0, 1, 2), f times cont; g = tanh(gate 3); c = f c_before + i g; h = o tanh(c)
     Source: Caffe's lstm_unit_layer.cpp. Its derivative of f is f (1 - f) with cont in f, which is exact for cont 0 and 1.
@@ -68,7 +66,7 @@ class LSTMUnit(Layer):
 
 
 def activated(gates: Array, cont: Array) -> Array:
-    """Return gates (N, 4 D) -> (N, 4, D): i, f, o as sigmoids, f times cont (N), and g as tanh."""
+    """Return activated gates (N, 4, D) of gates (N, 4 D): i, f, o as sigmoids, f times cont (N), and g as tanh."""
     n, wide = gates.shape
     y: Array = np.empty((n, 4, wide // 4), gates.dtype)
     x = gates.reshape(y.shape)
@@ -79,7 +77,10 @@ def activated(gates: Array, cont: Array) -> Array:
 
 
 def lstm_step(gates: Array, c_before: Array, *, c: Array, h: Array) -> None:
-    """Compute c = f c_before + i g and h = o tanh(c), all (N, D), from activated gates (N, 4, D); c and h are overwritten."""
+    """Compute c = f c_before + i g and h = o tanh(c) from activated gates (N, 4, D).
+
+    c and h are overwritten; all are (N, D).
+    """
     i, f, o, g = (gates[:, k] for k in range(4))
     np.multiply(f, c_before, out=c)
     c += i * g
@@ -87,7 +88,10 @@ def lstm_step(gates: Array, c_before: Array, *, c: Array, h: Array) -> None:
 
 
 def lstm_step_gradient(gates: Array, c_before: Array, c: Array, *, dc: Array, dh: Array) -> tuple[Array, Array]:
-    """Gradients in the gates before their activation (N, 4 D) and in c_before (N, D), from those in c and h (N, D)."""
+    """Return the gradients in the gates before activation (N, 4 D) and in c_before (N, D).
+
+    dc, dh: those in c and h (N, D).
+    """
     i, f, o, g = (gates[:, k] for k in range(4))
     tanh_c = np.tanh(c)
     dc = dc + dh * o * (1 - tanh_c * tanh_c)  # a new array: dc may be a top's diff
@@ -100,18 +104,18 @@ def lstm_step_gradient(gates: Array, c_before: Array, c: Array, *, dc: Array, dh
 
 
 class LstmSteps:
-    """T steps of S streams of D units, run forward; it keeps what backward needs.
+    """The forward run of T steps of S streams of D units. It keeps what backward needs.
 
-    first_only: the first stream's h takes the place of every stream's.
+    first_only: the first stream's h replaces every stream's.
     """
 
     def __init__(self, weight_h: Array, cont: Array, *, first_only: bool = False) -> None:
         self.weight_h, self.cont, self.first_only = weight_h, cont, first_only
 
     def forward(self, u: Array, start: Sequence[Array], y: Array) -> list[Array]:
-        """Compute y (T, S, D) = h after each step, from u (T, S, 4 D) and h and c before the first (S, D).
+        """Compute y (T, S, D) = h after each step, and return the last h and c.
 
-        Returns the last two.
+        u: (T, S, 4 D); h and c before the first step: (S, D).
         """
         h, c = start
         self.carried = np.empty_like(y)
@@ -127,7 +131,10 @@ class LstmSteps:
         return [h, self.c[-1]]
 
     def backward(self, dy: Array, *, bound: float = np.inf) -> Array:
-        """Return du (T, S, 4 D) from dy (T, S, D); every number of du is clipped to -bound ... bound before it goes on."""
+        """Return du (T, S, 4 D) from dy (T, S, D).
+
+        Each step's du is clipped to [-bound, bound] before it is propagated further.
+        """
         steps, streams, units = dy.shape
         du = np.empty((steps, streams, 4 * units), dy.dtype)
         dh = dc = np.zeros((streams, units), dy.dtype)  # nothing comes from the next batch
@@ -248,7 +255,7 @@ class Lstm(Forked, Stateful):
         return True
 
     def _steps_of(self, x: Blob) -> tuple[int, int]:
-        """T and S."""
+        """Return T and S."""
         if self.streams_apart:
             return x.shape[0], x.shape[1]
         streams = self.param.lstm_param.batch_size
@@ -287,7 +294,7 @@ class Lstm(Forked, Stateful):
         )
 
     def _continues(self, bottom: Sequence[Blob], steps: int, streams: int) -> Array:
-        """(T, S): 1 where a stream goes on from the step before, else 0."""
+        """Return (T, S): 1 where a stream continues from the step before, else 0."""
         if len(bottom) == 1:
             return np.repeat(np.arange(steps)[:, None] > 0, streams, axis=1).astype(self.dtype)
         clip = np.concatenate([bottom[1].data.reshape(-1) != 0, np.zeros(streams)]).astype(self.dtype)
@@ -317,5 +324,5 @@ class Lstm(Forked, Stateful):
             bottom[0].diff[...] = (du @ self.blobs[0].data).reshape(bottom[0].shape)
 
     def _rows(self, x: Array) -> Array:
-        """(T * S, inputs), a view."""
+        """Return x as a view (T * S, inputs)."""
         return x.reshape(math.prod(x.shape[: 1 + self.streams_apart]), self.inputs)

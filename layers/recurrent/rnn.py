@@ -1,4 +1,4 @@
-"""RNN, and ContinuationIndicator, which tells LSTM and RNN where a sequence begins."""
+"""RNN, and ContinuationIndicator, which marks for LSTM and RNN where a sequence begins."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ContinuationIndicator(Layer):
 
     bottom: none, or x, whose length along continuation_indicator_param.axis (default 0) is the number of sequences N. top:
     (T, N), with T time_step, and N batch_size if there is no bottom.
-    Raises LayerError when T or N is not given, or N beside a bottom, and for an axis out of range.
+    Raises LayerError when T or N is not given, or N together with a bottom, and for an axis out of range.
     """
 
     type = "ContinuationIndicator"

@@ -1,4 +1,4 @@
-"""DeformablePSROIPooling: position-sensitive averages of bilinear samples in bins that are moved, each by an offset of its own.
+"""DeformablePSROIPooling: position-sensitive means of bilinear samples in bins, each moved by its own offset.
 
     y[r, d, gh, gw] = the mean of the n * n samples on the map of x[n_r, (d * g + gh) * g + gw], from
         (gh * bin height + y1 + trans[r, 2 k + 1, ...] * trans_std * height,
@@ -35,7 +35,7 @@ BLOCK = "deformable_psroi_pooling_param"
 
 
 class MovedSamples(NamedTuple):
-    """Where each bin is sampled: the grid h x w, both (R, K, G, G, n) for K classes; NaN marks a place left out.
+    """The samples of each bin: the grid h x w, both (R, K, G, G, n) for K classes; NaN marks a missing sample.
 
     per_bin (R, K, G, G): how many samples a bin has, at least 1.
     """
@@ -45,7 +45,7 @@ class MovedSamples(NamedTuple):
     per_bin: Array
 
     def of(self, r: int, k: int, gh: int, gw: int) -> tuple[Array, Array]:
-        """Return the places h and w of one bin, without those left out."""
+        """Return the sample positions h and w of one bin, without the missing ones."""
         h, w = self.h[r, k, gh, gw], self.w[r, k, gh, gw]
         return h[~np.isnan(h)], w[~np.isnan(w)]
 
@@ -54,8 +54,9 @@ MovedPlan = RoiPlan[MovedSamples]
 
 
 class AxisTaps(NamedTuple):
-    """The two pixels that each sample reads along an axis, each (..., 2 n): the pixel, -1 for none, its share in the sample,
-    and the change of that share when the sample moves by one pixel.
+    """The two pixels that each sample reads along an axis, (..., 2 n) each.
+
+    pixel: -1 for none; share: its weight in the sample; slope: the change of that weight when the sample moves by one pixel.
     """
 
     pixel: Ints
@@ -64,9 +65,9 @@ class AxisTaps(NamedTuple):
 
 
 def axis_taps(places: Array, size: int) -> AxisTaps:
-    """Return places (..., n) on the map or NaN.
+    """Return the taps of positions (..., n), which are on the map or NaN.
 
-    A whole place reads one pixel, twice, so its slope is 0; so does one past the outer pixels.
+    A whole position reads one pixel, twice, so its slope is 0; so does one past the outer pixels.
     """
     used = ~np.isnan(places) & (size > 0)
     inside = np.where(used, places, 0).clip(0, max(size - 1, 0))
@@ -81,7 +82,7 @@ def axis_taps(places: Array, size: int) -> AxisTaps:
 
 @dataclass(frozen=True, kw_only=True)
 class DeformablePsRoiPool(PositionSensitiveOperator):
-    """Means of up to sample_per_part^2 samples in moved bins. no_trans: nothing is moved."""
+    """Means of up to sample_per_part^2 samples in moved bins. no_trans: no bin is moved."""
 
     part_size: int = 0
     sample_per_part: int = 1
@@ -96,7 +97,7 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
             raise ArgumentError("trans_std", f"trans_std must be finite, got {self.trans_std}")
 
     def parts(self, dtype: np.dtype[Any]) -> Ints:
-        """Return the part, of part_size along an axis, in which each of the group_size bins begins (G,)."""
+        """Return the part (G,), of part_size along an axis, in which each of the group_size bins begins."""
         first = np.arange(self.group_size, dtype=dtype) / dtype.type(self.group_size)
         parts: Ints = np.floor(first * dtype.type(self.part_size)).astype(np.int64)
         return parts
@@ -111,12 +112,13 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
             raise ArgumentError("trans", f"the offsets are of {shape[1] // 2} classes, which do not divide output_dim ({dim})")
 
     def plan(self, rois: Array, size: tuple[int, int]) -> MovedPlan:
-        """Return the plan of bins that are not moved."""
+        """Return the plan for bins that are not moved."""
         return self.moved_plan(rois, None, size)
 
     def moved_plan(self, rois: Array, trans: Array | None, size: tuple[int, int]) -> MovedPlan:
-        """Return rois (R, 5) rounded, the end one pixel further, then scaled and moved by half a pixel, then cut into bins, and
-        their samples; trans (R, 2 K, part_size, part_size).
+        """Return the plan of rois (R, 5), with moved bins. trans: (R, 2 K, part_size, part_size).
+
+        The rois are rounded, their end moved one pixel on, then scaled, moved by half a pixel, and cut into bins.
         """
         dtype, group = rois.dtype.type, self.group_size
         longer = round_half_away(rois[:, 1:])
@@ -138,7 +140,10 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
         return RoiPlan(rois, size, steps, MovedSamples(h, w, np.maximum(per_bin, 1).astype(rois.dtype)))
 
     def _places(self, axis: AxisSteps, start: Array, moves: Array, size: int) -> Array:
-        """Places (R, K, G, G, n) along an axis of that size, of bins moved by (R, K, G, G) times the roi's extent."""
+        """Return positions (R, K, G, G, n) along an axis, NaN off the map.
+
+        moves (R, K, G, G): the bins' offsets in units of the roi's extent.
+        """
         n, dtype = self.sample_per_part, start.dtype.type
         first = start + moves * axis.extent[:, None, None, None]
         step = axis.length / dtype(n)
@@ -155,7 +160,10 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
         add_moved(dy, plan, dx)
 
     def trans_backward(self, dy: Array, x: Array, plan: MovedPlan, dtrans: Array) -> None:
-        """Compute dtrans (R, 2 K, part_size, part_size) from dy (R, D, G, G) and x (N, D * G * G, H, W); it is overwritten."""
+        """Compute dtrans (R, 2 K, part_size, part_size), which is overwritten.
+
+        dy: (R, D, G, G); x: (N, D * G * G, H, W).
+        """
         dtrans[...] = 0
         rois, classes = len(dy), dtrans.shape[1] // 2
         parts, slopes = self.parts(dy.dtype), np.empty_like(dy)
@@ -184,7 +192,10 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
 
 @kernel
 def pool_moved(x: Array, plan: MovedPlan, y: Array, rows: str, columns: str) -> None:
-    """Write y (R, D, G, G), the samples' means; rows, columns: "slope" for how they change when the samples move along it."""
+    """Write y (R, D, G, G): the samples' means.
+
+    rows, columns: "share", or "slope" for the means' change when the samples move along that axis.
+    """
 
     def means(maps: Array, part: GridPart, scratch: Scratch) -> Array:
         found = [
@@ -198,7 +209,7 @@ def pool_moved(x: Array, plan: MovedPlan, y: Array, rows: str, columns: str) -> 
 
 @kernel
 def add_moved(dy: Array, plan: MovedPlan, dx: Array) -> None:
-    """Write dx (N, D * G * G, H, W) of dy (R, D, G, G)."""
+    """Write dx (N, D * G * G, H, W) from dy (R, D, G, G)."""
     pixels = plan.size[0] * plan.size[1]
 
     def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
@@ -212,7 +223,7 @@ def add_moved(dy: Array, plan: MovedPlan, dx: Array) -> None:
 
 
 def _classes(plan: MovedPlan, part: GridPart, dim: int, rows: str, columns: str) -> Iterator[tuple[bool, slice, GridTaps]]:
-    """(whether it is the only one, its channels of `dim`, its taps on the maps of the part's places) of each class."""
+    """Yield, for each class: whether it is the only one, its channels of `dim`, and its taps on the part's maps."""
     (_, rois, gh, places), (height, width) = part, plan.size
     classes = plan.places.h.shape[1]
     start = np.arange(plan.places.h.shape[3])[places]
@@ -291,7 +302,7 @@ class DeformablePSROIPooling(PSROILayer):
 
 
 def moved_means_by_definition(operator: DeformablePsRoiPool, x: Array, plan: MovedPlan) -> Array:
-    """Return x (N, D * G * G, H, W) -> the means of the samples of each bin (R, D, G, G)."""
+    """Return the means (R, D, G, G) of the samples of each bin of x (N, D * G * G, H, W)."""
     y = np.zeros((len(plan.rois), *operator.bins(x.shape[1])), x.dtype)
     classes = plan.places.h.shape[1]
     for r, d, gh, gw in np.ndindex(y.shape):

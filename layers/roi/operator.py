@@ -1,4 +1,4 @@
-"""RoiOperator: one kind of pooling over rois, with its parameters, that its layer, minicaffe.ops and minicaffe.torch run.
+"""RoiOperator: a kind of pooling over rois, with its parameters. Its layer, minicaffe.ops and minicaffe.torch run it.
 
     rois (R, 5)  --plan-->  what their bins read
     x (N, C, H, W)  --pool-->  y (R, C', PH, PW);  dy  --pool_backward-->  dx
@@ -30,7 +30,7 @@ MOST_SAMPLES = {"sampling_ratio": 1000, "sample_num": 1000, "sample_per_part": 1
 
 
 class ArgumentError(Error):
-    """A bad argument; argument: "x", "rois" or a parameter's name."""
+    """A bad argument: "x", "rois" or a parameter's name."""
 
     def __init__(self, argument: str, text: str) -> None:
         super().__init__(text)
@@ -38,7 +38,7 @@ class ArgumentError(Error):
 
 
 class Saved(NamedTuple):
-    """The numbers that a forward leaves for backward. argmax (R, C, PH, PW): of operators that take maxima."""
+    """The values that forward saves for backward. argmax (R, C, PH, PW): of operators that take maxima."""
 
     x_shape: tuple[int, ...]
     plan: RoiPlan[Any]
@@ -47,7 +47,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RoiOperator(ABC):
-    """A kind has its parameters as fields, under the prototxt's names. Raises ArgumentError for bad ones."""
+    """Base of the operators, with parameters named as in the prototxt. Raises ArgumentError for bad ones."""
 
     takes_maxima: ClassVar[bool] = False
     spatial_scale: float
@@ -65,30 +65,30 @@ class RoiOperator(ABC):
 
     @abstractmethod
     def bins(self, channels: int) -> tuple[int, int, int]:
-        """Return y's axes after the rois, for a map with that many channels. Raises ArgumentError where it cannot have them."""
+        """Return y's axes after the rois, for a map with that many channels. Raises ArgumentError if they do not fit."""
 
     @abstractmethod
     def plan(self, rois: Array, size: tuple[int, int]) -> RoiPlan[Any]:
-        """Return what the bins of checked rois (R, 5), of the map's type, read of a map of size (H, W). Widens them first."""
+        """Return the plan of checked rois (R, 5), of the map's type, on a map of size (H, W). Widens them first."""
 
     @abstractmethod
     def pool(self, x: Array, plan: RoiPlan[Any], y: Array | None, argmax: NDArray[np.int32] | None) -> None:
-        """Forward: into y, and argmax where y are maxima; None: not wanted."""
+        """Run forward: write y, and argmax if y are maxima. None: not wanted."""
 
     @abstractmethod
     def pool_backward(self, dy: Array, plan: RoiPlan[Any], argmax: Array | None, dx: Array) -> None:
-        """Backward: overwrites dx."""
+        """Run backward: overwrite dx."""
 
     @abstractmethod
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
-        """Most bytes of temporary memory in forward, or with backward in either pass. train: with argmax."""
+        """Return the most bytes of temporary memory in forward, or with backward in either pass. train: with argmax."""
 
     @abstractmethod
     def gpu_kernels(self, dtype: np.dtype[Any]) -> Winners | Means | PositionSensitive:
-        """Forward and backward on the GPU."""
+        """Return the kernels of forward and backward on the GPU."""
 
     def widened(self, rois: Array) -> Array:
-        """Return rois (R, 5) as the kind takes them; plan.rois are these."""
+        """Return rois (R, 5) widened as the operator needs them. plan.rois are these."""
         return rois
 
     def channel(self, c: int, ph: int, pw: int) -> int:
@@ -114,7 +114,7 @@ class RoiOperator(ABC):
         return rois
 
     def sizes(self, x_shape: tuple[int, ...], rois: int) -> Sizes:
-        """Return the first arguments of the kernels."""
+        """Return the kernels' first arguments."""
         images, channels, height, width = x_shape
         _, pooled_h, pooled_w = self.bins(channels)
         return Sizes(rois, images, channels, height, width, pooled_h, pooled_w, self.spatial_scale)
@@ -124,7 +124,7 @@ class RoiOperator(ABC):
     def forward(
         self, x: ArrayLike, rois: ArrayLike, out: Array | None = None, *, with_argmax: bool = False
     ) -> tuple[Array, Saved]:
-        """Return y of x and rois; with_argmax: with the places of the maxima, for a backward."""
+        """Return y, and the values for backward. with_argmax: including the positions of maxima."""
         x, saved, shape = self._plan(x, rois)
         y = np.empty(shape, x.dtype) if out is None else out
         if with_argmax and self.takes_maxima:
@@ -133,14 +133,14 @@ class RoiOperator(ABC):
         return y, saved
 
     def find_argmax(self, x: ArrayLike, rois: ArrayLike, out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
-        """Return the places of the maxima alone (R, C, PH, PW)."""
+        """Return only the positions of the maxima (R, C, PH, PW)."""
         x, saved, shape = self._plan(x, rois)
         argmax = np.empty(shape, np.int32) if out is None else out
         self.pool(x, saved.plan, None, argmax)
         return argmax
 
     def backward(self, dy: Array, saved: Saved, out: Array | None = None) -> Array:
-        """Return dy of y's shape -> dx (N, C, H, W)."""
+        """Return dx (N, C, H, W) from dy, which has y's shape."""
         dx = out if out is not None and out.flags.c_contiguous else np.empty(saved.x_shape, dy.dtype)
         self.pool_backward(dy, saved.plan, saved.argmax, dx)
         if out is None or out is dx:
@@ -149,12 +149,12 @@ class RoiOperator(ABC):
         return out
 
     def saved(self, rois: ArrayLike, dtype: DTypeLike, x_shape: tuple[int, ...], argmax: Array | None = None) -> Saved:
-        """Return what a forward of checked rois would leave."""
+        """Return the values that forward would save for checked rois."""
         plan = self.plan(np.asarray(rois, dtype).reshape(-1, 5), (x_shape[2], x_shape[3]))
         return Saved(tuple(x_shape), plan, argmax)
 
     def _plan(self, x: ArrayLike, rois: ArrayLike) -> tuple[Array, Saved, tuple[int, int, int, int]]:
-        """Return x as float32 or float64, what backward needs, y's shape. The plan has a copy of rois."""
+        """Return x as float32 or float64, the values for backward, and y's shape. The plan has a copy of rois."""
         x = np.asarray(x)
         x = x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
         rois = np.array(rois, x.dtype)
@@ -165,7 +165,7 @@ class RoiOperator(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class GridOperator(RoiOperator):
-    """A kind that pools every channel of a roi over (pooled_h, pooled_w) bins."""
+    """An operator that pools every channel of a roi over (pooled_h, pooled_w) bins."""
 
     pooled_h: int
     pooled_w: int
@@ -176,7 +176,7 @@ class GridOperator(RoiOperator):
 
 @dataclass(frozen=True, kw_only=True)
 class WideningOperator(GridOperator):
-    """A kind that widens its rois first, on each side by pad_ratio of their size: MS-CNN's context around an object."""
+    """An operator that first widens its rois on each side by pad_ratio of their size: MS-CNN's context around an object."""
 
     pad_ratio: float = 0
 
@@ -196,7 +196,7 @@ class WideningOperator(GridOperator):
 
 @dataclass(frozen=True, kw_only=True)
 class PositionSensitiveOperator(RoiOperator):
-    """A kind that pools a grid of group_size x group_size bins, each from other channels."""
+    """An operator that pools a grid of group_size x group_size bins, each from other channels."""
 
     group_size: int
 

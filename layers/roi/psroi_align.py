@@ -1,4 +1,4 @@
-"""PSROIAlign: position-sensitive averages of bilinear samples.
+"""PSROIAlign: position-sensitive means of bilinear samples.
 
     y[r, d, gh, gw] = 1 / n^2 * sum of n * n bilinear samples of x[n_r, (d * g + gh) * g + gw]
 
@@ -30,14 +30,14 @@ from .roi_samples import SamplePlan, Samples
 
 @kernel
 def ps_roi_align(x: Array, plan: SamplePlan, group: int, y: Array) -> None:
-    """Write y (R, D, G, G), the means of the samples of x (N, D * G * G, H, W)."""
+    """Write y (R, D, G, G): the means of the samples of x (N, D * G * G, H, W)."""
     taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
     pool_in_parts(x, plan, y, x[:1].nbytes, lambda maps, part, scratch: pool_part(maps, taps.of(part, pixels), scratch))
 
 
 @kernel
 def ps_roi_align_backward(dy: Array, plan: SamplePlan, group: int, dx: Array) -> None:
-    """Write dx (N, D * G * G, H, W) of dy (R, D, G, G)."""
+    """Write dx (N, D * G * G, H, W) from dy (R, D, G, G)."""
     taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
 
     def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
@@ -53,7 +53,7 @@ class PsRoiAlign(PositionSensitiveOperator):
     sample_num: int = 2
 
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """Return rois with the end one pixel further, then scaled, then cut into bins, and their samples.
+        """Return the plan of rois, whose end is moved one pixel on before they are scaled and cut into bins.
 
         Nothing is rounded.
         """
@@ -105,7 +105,7 @@ class PSROIAlign(PSROILayer):
 
 
 def _axis_samples(steps: AxisSteps, size: int, sample_num: int) -> Array:
-    """Places (R, group, sample_num) along an axis of that size; NaN at or past a bin's end."""
+    """Return sample positions (R, group, sample_num) along an axis of that size; NaN at or past a bin's end."""
     dtype = steps.length.dtype.type
     start, end = steps.start.clip(0, max(size - 1, 0)), steps.end.clip(0, max(size - 1, 0))
     step = steps.length / dtype(sample_num + 1)  # of the unclipped bin, also where its start is clipped: the original's

@@ -1,4 +1,4 @@
-"""PSROILayer: what the position-sensitive layers have in common: the channel rule c = (d * G + gh) * G + gw.
+"""PSROILayer: the common part of the position-sensitive layers. Its channel rule is c = (d * G + gh) * G + gw.
 
 Means of bilinear samples in position-sensitive bins, and their transpose: each bin is a weighted sum of rows of a
 channels-last map.
@@ -30,7 +30,10 @@ PART = 2**23
 
 
 class PSROILayer(RoiLayer):
-    """bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5). top: y (R, output_dim, group_size, group_size)."""
+    """A position-sensitive layer.
+
+    bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5). top: y (R, output_dim, group_size, group_size).
+    """
 
     operator: PositionSensitiveOperator
 
@@ -53,10 +56,9 @@ class PSROILayer(RoiLayer):
 
 
 def part_bytes(x: Blob, y: Blob, of_value: int, of_output: int) -> int:
-    """Return the memory of all threads, each with a part of the grid: of_value bytes a number of its maps, of_output a number
-    of y.
+    """Return the memory of all threads, each with a part of the grid.
 
-    x (N, D * G * G, H, W), y (R, D, G, G).
+    of_value: bytes for each number of the part's maps; of_output: for each number of y. x (N, D * G * G, H, W), y (R, D, G, G).
     """
     (rois, dim, group, _), pixels = y.shape, x.shape[2] * x.shape[3]
     columns = max(-(-group // len(_columns(group, of_value * x.count // max(x.shape[0], 1)))), 1)
@@ -76,10 +78,9 @@ Work = Callable[[Array, GridPart, Scratch], Array]
 
 
 def pool_in_parts(x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Work) -> None:
-    """Compute x (N, D * G * G, H, W) -> y (R, D, G, G): means(maps (D, P, H * W) of a part's P places in the grid) -> (P, R,
-    D).
+    """Compute y (R, D, G, G) from x (N, D * G * G, H, W), part by part.
 
-    size: bytes that are worked on for an image.
+    means maps a part's maps (D, P, H * W), P being its grid positions, to (P, R, D). size: bytes of work for an image.
     """
     x = np.ascontiguousarray(x)  # else _maps would copy the whole image for every part
     if not x.size:
@@ -93,7 +94,10 @@ def pool_in_parts(x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Work
 
 
 def backward_in_parts(dy: Array, plan: RoiPlan[Any], dx: Array, size: int, back: Work) -> None:
-    """Compute dy (R, D, G, G) -> dx (N, D * G * G, H, W); back: a part's dy (P, R, D) of P places -> (P, H * W, D)."""
+    """Compute dx (N, D * G * G, H, W) from dy (R, D, G, G), part by part.
+
+    back maps a part's dy (P, R, D), P being its grid positions, to (P, H * W, D).
+    """
     for image in set(range(len(dx))).difference(plan.images.tolist()):
         dx[image] = 0  # no part writes the maps of an image without rois
 
@@ -105,7 +109,7 @@ def backward_in_parts(dy: Array, plan: RoiPlan[Any], dx: Array, size: int, back:
 
 
 def _maps(x: Array, plan: RoiPlan[Any], part: GridPart) -> Array:
-    """Return x (N, D * G * G, H, W) -> a view (D, P, H * W): the maps that the part's P places in the grid read."""
+    """Return a view (D, P, H * W) of x (N, D * G * G, H, W): the maps of the part's P grid positions."""
     group = plan.shape[1]
     view: Array = x[part.image].reshape(x.shape[1] // group**2, group, group, -1)[:, part.gh, part.columns]
     return view
@@ -127,7 +131,7 @@ def _run_parts(work: Callable[[GridPart, Scratch], None], plan: RoiPlan[Any], si
 
 
 def _columns(group: int, size: int) -> list[slice]:
-    """Return the columns of the grid in parts; size: bytes that are worked on for an image."""
+    """Return the columns of the grid in parts. size: bytes of work for an image."""
     return parts(group, each=1 + size // group // PART)
 
 
@@ -140,7 +144,7 @@ def _grid_parts(images: Ints, group: int, size: int) -> Iterator[GridPart]:
 
 
 def group_cells(layer: caffe_pb2.LayerParameter, kind: type[Layer]) -> int:
-    """Return group_size^2 of a position-sensitive layer of a prototxt, whose class is `kind`."""
+    """Return group_size^2 of a prototxt's position-sensitive layer, whose class is `kind`."""
     return int(getattr(layer, kind.param_block[0]).group_size) ** 2
 
 
@@ -152,9 +156,10 @@ CHUNK = 2**22
 
 
 class GridTaps(NamedTuple):
-    """The pixels that the grid's bins read on a map (H * W,): rows (G, KH, R) plus columns (KW, G, R), which hold the divisor.
+    """The pixels that the grid's bins read on a map (H * W,).
 
-    Of a part of the grid: rows (KH, R), or (KH, P, R) where they differ from place to place, and columns (KW, P, R).
+    rows: (G, KH, R); columns: (KW, G, R). The pixel is their sum; columns' weights hold the divisor. For a part of the grid
+    rows are (KH, R), or (KH, P, R) if they differ between its positions, and columns are (KW, P, R).
     """
 
     rows: Ints
@@ -163,7 +168,7 @@ class GridTaps(NamedTuple):
     column_weight: Array
 
     def of(self, part: GridPart, pixels: int) -> GridTaps:
-        """Return a part's rows (KH, R) and columns (KW, P, R), on the maps of its P places, one after another."""
+        """Return a part's rows (KH, R) and columns (KW, P, R), on the maps of its P grid positions, one after another."""
         columns = self.columns[:, part.columns][..., part.rois]
         start = np.arange(columns.shape[1])[:, None] * pixels  # where each place's map starts
         weight = self.column_weight[:, part.columns][..., part.rois]
@@ -186,7 +191,7 @@ def grid_taps(plan: SamplePlan) -> GridTaps:
 
 
 def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
-    """Return x (D, P, H * W), a part's taps -> means (P, R, D), in scratch."""
+    """Return a part's means (P, R, D), in scratch, from x (D, P, H * W) and its taps."""
     dim, places, pixels = x.shape
     maps = scratch("maps", places * pixels + 1, dim, dtype=x.dtype)
     maps[:-1].reshape(places, pixels, dim)[...] = x.transpose(1, 2, 0)
@@ -211,7 +216,7 @@ def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
 
 
 def part_backward(dy: Array, taps: GridTaps, pixels: int, group: int, scratch: Scratch) -> Array:
-    """Return dy (P, R, D) -> (P, H * W, D), in scratch: dy added to the pixels that its samples read, by their weights.
+    """Return (P, H * W, D), in scratch: dy (P, R, D) added to the pixels that its samples read, with their weights.
 
     group: the grid's columns.
     """
@@ -238,7 +243,7 @@ def part_backward(dy: Array, taps: GridTaps, pixels: int, group: int, scratch: S
 
 
 def _for_channels(weight: Array, dim: int) -> Array:
-    """Return weight (..., R) -> (..., R * dim): each dim times."""
+    """Return weight (..., R) repeated for each channel: (..., R * dim)."""
     each = np.empty((*weight.shape, dim), weight.dtype)
     each[...] = weight[..., None]
     return each.reshape(*weight.shape[:-1], -1)

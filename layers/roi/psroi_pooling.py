@@ -1,4 +1,4 @@
-"""PSROIPooling: position-sensitive averages; each bin of the grid over a roi reads channels of its own.
+"""PSROIPooling: position-sensitive means. Each bin of the grid over a roi reads its own channels.
 
     y[r, d, gh, gw] = mean x[n_r, (d * g + gh) * g + gw, h, w] over h in [hstart, hend), w in [wstart, wend)
 
@@ -50,7 +50,7 @@ CHUNK = 2**18
 
 
 class Spans(NamedTuple):
-    """B bins on two maps of `pixels` rows for each place in the grid: their first rows, heights and widths, each (B,)."""
+    """The bins' first rows, heights and widths, (B,) each, on two maps of `pixels` rows for each grid position."""
 
     first: Ints
     height: Ints
@@ -59,13 +59,13 @@ class Spans(NamedTuple):
     row: int
 
     def terms(self) -> Ints:
-        """Return how many terms each bin has (B,)."""
+        """Return the number of terms of each bin (B,)."""
         terms: Ints = self.height * ((self.width + 1) // 2)
         return terms
 
 
 def bin_spans(plan: BinPlan, part: GridPart) -> Spans:
-    """Return the bins of a part of the grid, place after place."""
+    """Return the bins of a part of the grid, one grid position after another."""
     (_, rois, gh, columns), bins, size = part, plan.places, plan.size
     top, bottom = bins.hstart[rois, gh], bins.hend[rois, gh]
     left, right = bins.wstart[rois, columns].T, bins.wend[rois, columns].T
@@ -77,7 +77,7 @@ def bin_spans(plan: BinPlan, part: GridPart) -> Spans:
 
 
 def sum_bins(x: Array, spans: Spans, scratch: Scratch) -> Array:
-    """Return x (D, P, H * W), the maps of P places -> the sums (B, D) over their bins, in float64, in scratch."""
+    """Return the sums (B, D) over the bins of x (D, P, H * W), in float64, in scratch."""
     dim, places, pixels = x.shape
     maps = scratch("maps", places, 2, pixels, dim, dtype=np.float64)
     maps[:, 0] = x.transpose(1, 2, 0)  # (P, H * W, D)
@@ -92,7 +92,7 @@ def sum_bins(x: Array, spans: Spans, scratch: Scratch) -> Array:
 
 
 def bins_backward(dy: Array, spans: Spans, scratch: Scratch) -> Array:
-    """Return dy (P, R, D) of the bins of P places added to each of their pixels: (P, H * W, D), in scratch."""
+    """Return (P, H * W, D), in scratch: dy (P, R, D) added to each pixel of its bin."""
     places, _, dim = dy.shape
     dy = np.ascontiguousarray(dy).reshape(len(spans.first), dim)
     maps = scratch("maps", places, 2, spans.pixels, dim, dtype=dy.dtype)
@@ -110,7 +110,7 @@ def bins_backward(dy: Array, spans: Spans, scratch: Scratch) -> Array:
 
 
 def listed_bytes(terms: int) -> int:
-    """Memory in which bins_backward lists that number of terms: five whole numbers each, about CHUNK at a time."""
+    """Return the bytes in which bins_backward lists this many terms: five integers each, about CHUNK terms at a time."""
     return 5 * 8 * min(terms, CHUNK)
 
 
@@ -121,8 +121,9 @@ def _slices(terms: Ints) -> list[slice]:
 
 
 def _terms(spans: Spans, order: Ints, having: Sequence[int]) -> Iterator[Ints]:
-    """For each k the rows of the k-th terms of the first having[k] bins of that order: pairs from the second map, then what
-    is left of a row of odd length from the first.
+    """Yield, for each k, the rows of the k-th terms of the first having[k] bins in this order.
+
+    The terms are pairs from the second map, then the last pixel of a row of odd length from the first.
     """
     first, width = spans.first[order], spans.width[order].astype(np.intp, copy=False)  # what take wants, on 32 bits too
     widths = np.arange(int(width.max(initial=0)) + 1)
@@ -138,8 +139,9 @@ def _terms(spans: Spans, order: Ints, having: Sequence[int]) -> Iterator[Ints]:
 def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     x: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, y: Array, gh: int, gw: int
 ) -> None:
-    """Compute x (H, W, D or more), an image's maps for the place (gh, gw) in the grid -> y (R, D, G, G) there, at the image's
-    rois.
+    """Compute y (R, D, G, G) at grid position (gh, gw), for an image's rois.
+
+    x (H, W, D or more): the image's maps for that position.
     """
     sums = np.empty(x.shape[2])  # float64
     for r in rois:
@@ -157,8 +159,9 @@ def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
 def ps_roi_pool_backward_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     dy: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, dx: Array, gh: int, gw: int
 ) -> None:
-    """Compute dx (H, W, D or more), of the place (gh, gw), += dy (R, D, G, G) / area at every pixel of its bin, of the image's
-    rois.
+    """Add dy (R, D, G, G) / area to dx (H, W, D or more) at every pixel of its bin.
+
+    dx is of grid position (gh, gw); rois are the image's.
     """
     each = np.zeros(dx.shape[2], dx.dtype)
     for r in rois:
@@ -174,7 +177,7 @@ def ps_roi_pool_backward_by_definition(  # noqa: PLR0913, PLR0917 - the arrays o
 
 @kernel
 def ps_roi_pool(x: Array, plan: BinPlan, group: int, y: Array) -> None:
-    """Write y (R, D, G, G), the means of the bins of x (N, D * G * G, H, W)."""
+    """Write y (R, D, G, G): the means over the bins of x (N, D * G * G, H, W)."""
     areas = plan.places.areas()
 
     def means(maps: Array, part: GridPart, scratch: Scratch) -> Array:
@@ -188,7 +191,7 @@ def ps_roi_pool(x: Array, plan: BinPlan, group: int, y: Array) -> None:
 
 @kernel
 def ps_roi_pool_backward(dy: Array, plan: BinPlan, group: int, dx: Array) -> None:
-    """Write dx (N, D * G * G, H, W) of dy (R, D, G, G)."""
+    """Write dx (N, D * G * G, H, W) from dy (R, D, G, G)."""
     each = dy / plan.places.areas()[:, None].astype(dy.dtype)
 
     def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
@@ -202,7 +205,7 @@ class PsRoiPool(PositionSensitiveOperator):
     """Means over bins."""
 
     def plan(self, rois: Array, size: tuple[int, int]) -> BinPlan:
-        """Return rois rounded to pixels with the end one further, then scaled, then cut into bins."""
+        """Return the plan of rois, which are rounded, their end moved one pixel on, then scaled and cut into bins."""
         rounded = round_half_away(rois[:, 1:])
         rounded[:, 2:] += 1  # the end is one past the last pixel, before scaling
         corners = rounded * rois.dtype.type(self.spatial_scale)
@@ -221,8 +224,9 @@ class PsRoiPool(PositionSensitiveOperator):
         ps_roi_pool_backward(dy, plan, self.group_size, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
-        """Backward, of rois that have the whole map: dy / area, and on each thread a part's maps and the terms listed at a
-        time.
+        """Return the bytes. Backward's are of rois that cover the whole map.
+
+        They are dy / area, and on each thread a part's maps and the terms listed at a time.
         """
         forward = part_bytes(x, y, 2 * 8, 3 * 8)
         if not backward:

@@ -1,4 +1,4 @@
-"""ROIAlign: three layers under one type, pooling bilinear samples of a feature map over rois.
+"""ROIAlign: three layers of one type that pool bilinear samples of a feature map over rois.
 
     pool: MAX  y = max of samples at unit steps from each bin's start       (Caffe's; see roi_align_max.py)
     pool: AVE  y = mean of an n x n grid of samples in each bin             (Mask R-CNN's; see roi_align_mean.py)
@@ -6,7 +6,7 @@
 
 Source: the ROIAlign layer written for Caffe; Mask R-CNN (He et al. 2017); cascade-rcnn. With roi_align_param an explicit pool
 decides; without it a given sampling_ratio, 0 too, means AVE. With roi_pooling_param a given pad_ratio, 0 too, is Cascade
-R-CNN's; without it the net's fork decides, and where nothing tells that it is Caffe's.
+R-CNN's; without it the net's fork decides, else it is Caffe's.
 
 Cascade R-CNN's ROIAlign: bilinear samples at the corners of the bins.
 
@@ -45,7 +45,7 @@ from minicaffe.proto import caffe_pb2
 
 @dataclass(frozen=True, kw_only=True)
 class RoiAlignGrid(WideningOperator, GridMeans):
-    """One sample at each corner of the pooled_h x pooled_w bins: (pooled_h + 1) x (pooled_w + 1) of them."""
+    """One sample at each corner of the pooled_h x pooled_w bins: (pooled_h + 1) x (pooled_w + 1) samples."""
 
     def bins(self, channels: int) -> tuple[int, int, int]:
         return channels, self.pooled_h + 1, self.pooled_w + 1
@@ -54,9 +54,9 @@ class RoiAlignGrid(WideningOperator, GridMeans):
         return 1
 
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """Return rois widened, scaled, moved by half a pixel and cut into bins, and their corners.
+        """Return the plan of rois, which are widened, scaled, moved by half a pixel and cut into bins.
 
-        Start and end of the steps are the corners.
+        The samples are the corners, which are also the start and end of the steps.
         """
         rois = self.widened(rois)
         scaled = rois[:, 1:] * rois.dtype.type(self.spatial_scale)
@@ -170,7 +170,7 @@ class ROIAlignMean(ROIAlign):
 
 
 class ROIAlignGrid(ROIAlign):
-    """Cascade R-CNN's ROIAlign, which MS-CNN has too."""
+    """Cascade R-CNN's ROIAlign, also in MS-CNN."""
 
     uses_kernels = MEAN_KERNELS
     kind = RoiAlignGrid

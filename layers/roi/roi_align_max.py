@@ -49,7 +49,7 @@ ROIS = 64
 
 @kernel
 def pool_maxima(x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
-    """Write y (R, C, PH, PW), the maxima of the samples of x (N, C, H, W), and their numbers; None: not wanted."""
+    """Write y (R, C, PH, PW), the maxima of the samples of x (N, C, H, W), and argmax. None: not wanted."""
     rois, high, wide = plan.shape
     table, images = _bordered(x), plan.images
     clean = max(float(x.max(initial=0)), -float(x.min(initial=0))) < -LOWEST / 8  # every sample is above -FLT_MAX
@@ -68,7 +68,7 @@ def pool_maxima(x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.
 
 @kernel
 def add_at_samples(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> None:
-    """Write dx (N, C, H, W) of dy (R, C, PH, PW), at the greatest samples."""
+    """Write dx (N, C, H, W) from dy (R, C, PH, PW), at the greatest samples."""
     if not np.isfinite(dy).all():
         _add_at_pixels(dy, plan, argmax, dx)
         return
@@ -84,12 +84,12 @@ def add_at_samples(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> Non
 
 @dataclass(frozen=True, kw_only=True)
 class RoiAlignMax(GridOperator):
-    """Maxima of samples; argmax holds i * (W + 1) + j of each bin's first greatest sample, -1 for none."""
+    """Maxima of samples. argmax holds i * (W + 1) + j of each bin's first greatest sample, -1 for none."""
 
     takes_maxima = True
 
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """Return rois scaled and cut into bins, and their samples; nothing is rounded."""
+        """Return the plan of rois, scaled and cut into bins, and their samples. Nothing is rounded."""
         one = rois.dtype.type(1)
         corners = rois[:, 1:] * rois.dtype.type(self.spatial_scale)
         pooled = self.pooled_h, self.pooled_w
@@ -105,11 +105,13 @@ class RoiAlignMax(GridOperator):
         add_at_samples(dy, plan, argmax, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
-        """Forward: a copy of the maps; on each thread the maxima of a task, and a step's samples four times (values, and what
-        is weighed, summed and compared of them).
+        """Return the bytes of forward, or of backward for rois that cover the whole map.
 
-        Backward, of rois that have the whole map: the maps and the matrices of some rois; on each thread dy at a roi's samples
-        (and at the last one's), their numbers, and dy on its rows and on its pixels. Before that, a byte a number of dy.
+        Forward: a copy of the maps and, on each thread, a task's maxima and a step's samples, four times (values, and weighted,
+        summed and compared ones).
+
+        Backward: the maps and the matrices of some rois; on each thread dy at a roi's samples (and at the last one's), their
+        numbers, and dy on its rows and on its pixels. Before that, one byte for each number of dy.
         """
         of_task = min(CHUNK, y.count) * (2 if train else 1) + 4 * VALUES
         size, threads = x.dtype.itemsize, get_num_threads()
@@ -129,7 +131,7 @@ class RoiAlignMax(GridOperator):
 
 
 def _axis_samples(steps: AxisSteps, size: int) -> Array:
-    """Places (R, pooled, K) along an axis of that size, a running sum of ones from the bin's start, NaN from its end on."""
+    """Return sample positions (R, pooled, K) along an axis, one pixel apart from the bin's start; NaN from its end on."""
     start, end = steps.start.clip(0, size), steps.end.clip(0, size)
     # + 1: rounded places may be one more
     places = np.ones((*start.shape, int(np.ceil(end - start).max(initial=0)) + 1), start.dtype)
@@ -141,9 +143,11 @@ def _axis_samples(steps: AxisSteps, size: int) -> Array:
 def roi_align_max_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     x: Array, rois: Ints, sh: Array, sw: Array, one: Any, lowest: Any, y: Array, argmax: NDArray[np.int32], first: int
 ) -> None:
-    """Compute x (H + 1, W + 1, C') of an image, with zeros past the map -> in y and argmax (R, C, PH, PW), at its rois and the
-    channels from first on, the maxima of the samples at sh (R, PH, KH) and sw (R, PW, KW), and i * (W + 1) + j of each greatest
-    sample; 0 and -1 for an empty bin. y or argmax without elements: not wanted.
+    """Write the maxima of one image's samples to y and their numbers to argmax, both (R, C, PH, PW).
+
+    x (H + 1, W + 1, C') has zeros past the map; it holds the channels from `first` on. sh (R, PH, KH) and sw (R, PW, KW):
+    sample positions. argmax: i * (W + 1) + j of each greatest sample. An empty bin has 0 and -1. y or argmax without elements:
+    not wanted.
     """
     best, where = np.empty(x.shape[2], x.dtype), np.empty(x.shape[2], np.int32)
     for r in rois:
@@ -186,8 +190,9 @@ def roi_align_max_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a pla
 def roi_align_max_backward_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
     dy: Array, images: Ints, sh: Array, sw: Array, one: Any, argmax: Array, dx: Array, first: int, end: int
 ) -> None:
-    """Compute dx (N, C, H, W) += each dy (R, C, PH, PW) at the pixels of its greatest sample, by their weights, of the channels
-    from first to end.
+    """Add each dy (R, C, PH, PW) to dx (N, C, H, W) at its greatest sample's pixels, with their weights.
+
+    Only channels from first to end are computed.
     """
     height, width = dx.shape[2], dx.shape[3]
     for r in range(len(dy)):
@@ -216,7 +221,7 @@ def roi_align_max_backward_by_definition(  # noqa: PLR0913, PLR0917 - the arrays
 
 
 def sample_value(plane: Array, h: Any, w: Any) -> Any:
-    """Return the bilinear value of plane (H, W) at h, w, added up in the original's order and type."""
+    """Return the bilinear value of plane (H, W) at h, w, summed in the original's order and type."""
     value = plane.dtype.type(0)
     for row, column, weight in four_pixels(h, w, plane.shape):
         value += weight * plane[row, column]
@@ -224,7 +229,7 @@ def sample_value(plane: Array, h: Any, w: Any) -> Any:
 
 
 def four_pixels(h: Any, w: Any, size: tuple[int, ...]) -> Iterator[tuple[int, int, Any]]:
-    """(row, column, weight) of the pixels of the map that a sample at h, w reads."""
+    """Yield (row, column, weight) of the map's pixels that a sample at h, w reads."""
     # the ceil's row first: the original's order of additions
     for (row, row_weight), (column, column_weight) in product(reversed(two_pixels(h, size[0])), two_pixels(w, size[1])):
         if row >= 0 and column >= 0:
@@ -232,7 +237,7 @@ def four_pixels(h: Any, w: Any, size: tuple[int, ...]) -> Iterator[tuple[int, in
 
 
 def two_pixels(place: Any, size: int) -> list[tuple[int, Any]]:
-    """Return the floor and the ceil of a place along an axis of that size with their weights; a pixel past the map is -1."""
+    """Return a position's floor and ceil along an axis, with their weights; -1 for a pixel past the map."""
     one, low, high = place.dtype.type(1), np.floor(place), np.ceil(place)
     return [(int(low), one - place + low), (int(high) if high < size else -1, one - high + place)]
 
@@ -241,7 +246,7 @@ def two_pixels(place: Any, size: int) -> list[tuple[int, Any]]:
 
 
 class Taps(NamedTuple):
-    """The floor and the ceil of places along an axis and their weights, all of the places' shape; left out where NaN is."""
+    """The floor and ceil of positions along an axis and their weights, in the positions' shape. NaN positions are left out."""
 
     low: Ints
     high: Ints
@@ -249,7 +254,7 @@ class Taps(NamedTuple):
     high_weight: Array
 
     def of(self, bins: tuple[Ints, Ints], count: int) -> Taps:
-        """Return those of some bins (B,), the first `count` of each: (count, B)."""
+        """Return the taps of some bins (B,), the first `count` of each: (count, B)."""
         return Taps(*(array[bins[0], bins[1], :count].T for array in self))
 
 
@@ -260,7 +265,7 @@ def taps(places: Array) -> Taps:
 
 
 def _bordered(x: Array) -> Array:
-    """Return x (N, C, H, W) -> (N * (H + 1) * (W + 1), C): a row and a column past each map are 0, which add nothing."""
+    """Return x (N, C, H, W) as (N * (H + 1) * (W + 1), C), with a row and a column of zeros past each map."""
     n, c, h, w = x.shape
     table = np.zeros((n, h + 1, w + 1, c), x.dtype)
     table[:, :h, :w] = x.transpose(0, 2, 3, 1)
@@ -270,7 +275,7 @@ def _bordered(x: Array) -> Array:
 def _greatest(
     table: Array, images: Ints, samples: Samples, size: tuple[int, int], clean: bool, argmax: bool
 ) -> tuple[Array, NDArray[np.int32]]:
-    """Return the maxima (R, PH, PW, C) of the bins and, with argmax, which samples they are.
+    """Return the bins' maxima (R, PH, PW, C) and, with argmax, the numbers of their samples.
 
     clean: no value is -FLT_MAX or below.
     """
@@ -297,14 +302,18 @@ def _greatest(
 
 
 def _padded(rows: int, channels: int, dtype: Any) -> Array:
-    """Return an array (rows, C) with rows 16 elements further apart: at a distance of a power of two they share few cache
-    lines.
+    """Return an array (rows, C) whose rows are 16 elements further apart.
+
+    Rows a power of two apart would share few cache lines.
     """
     return np.empty((rows, channels + 16), dtype)[:, :channels]
 
 
 def _alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], Ints]]:
-    """(SH, SW), and the bins, counted in (R, PH, PW), with that number of samples each way; as many bins as a step takes."""
+    """Yield (SH, SW) and the bins with that many samples each way, as many bins as a step takes.
+
+    The bins are numbered in (R, PH, PW).
+    """
     high, wide = (np.count_nonzero(~np.isnan(axis), axis=2) for axis in (samples.h, samples.w))
     kinds = (high[:, :, None] * (samples.w.shape[2] + 1) + wide[:, None, :]).ravel()  # SH and SW in one number
     order = np.argsort(kinds, kind="stable")
@@ -317,10 +326,9 @@ def _alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], I
 
 
 def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps) -> Array:
-    """Return the samples at rows (SH, B) x columns (SW, B) of maps whose pixels (width to a row) start at row `first` (B,) of
-    table.
+    """Return the samples (SH * SW, B, C) at rows (SH, B) x columns (SW, B) of maps in table.
 
-    (SH * SW, B, C). The order of the additions is the original's.
+    A map's pixels, `width` to a row, start at row `first` (B,) of table. The order of the additions is the original's.
     """
     values = np.zeros((rows.low.shape[0], *columns.low.shape, table.shape[1]), table.dtype)
     part = np.empty(values.shape, table.dtype)
@@ -335,10 +343,10 @@ def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps)
 
 
 def _first_greatest(values: Array, maxima: Array, count: tuple[int, int], width: int) -> NDArray[np.int32]:
-    """Return values (SH * SW, B, C), maxima (B, C) -> i * width + j of the first of SH x SW samples that is its maximum; -1:
-    none.
+    """Return i * width + j of each bin's first sample that equals its maximum; -1 for none.
 
-    It is the greatest of small whole numbers, most often of one byte, that count the bin's samples from the last.
+    values: (SH * SW, B, C); maxima: (B, C). The method takes the greatest of small integers, mostly of one byte, that count the
+    bin's samples from the last.
     """
     hits = np.equal(values, maxima).view(np.uint8)
     from_last = np.arange(len(values), 0, -1).astype(np.min_scalar_type(len(values)))[:, None, None]
@@ -357,8 +365,10 @@ def _first_greatest(values: Array, maxima: Array, count: tuple[int, int], width:
 
 
 class Axis(NamedTuple):
-    """One roi along one axis: the first pixel that its samples read, the samples' weights on it and on those that follow
-    (pixels, S), and the number of each bin's first sample (P,).
+    """One roi along one axis.
+
+    first: the first pixel that its samples read; weights (pixels, S): those of its S samples on the pixels from there; starts
+    (P,): the number of each bin's first sample.
     """
 
     first: int
@@ -367,7 +377,7 @@ class Axis(NamedTuple):
 
 
 def _axis(places: Array, size: int) -> Axis:
-    """Return places (P, K) of the samples along an axis of that size."""
+    """Return the axis of a roi's sample positions (P, K). size: the map's length."""
     used = ~np.isnan(places)
     counts = np.count_nonzero(used, axis=1)
     of_used = taps(places[used])
@@ -380,7 +390,7 @@ def _axis(places: Array, size: int) -> Axis:
 
 
 def _add_matrices(dy: Array, argmax: Array, images: Ints, axes: list[tuple[Axis, Axis]], block: slice, dx: Array) -> None:
-    """Add some rois' dy in a block of the channels to dx (N, H, W, C'), which is that block's."""
+    """Add some rois' dy in a block of channels to dx (N, H, W, C'), which holds that block."""
     _, _, w, c = dx.shape
     channel = np.arange(c, dtype=np.int32)[:, None, None]
     for r, (rows, columns) in enumerate(axes):
@@ -400,7 +410,10 @@ def _add_matrices(dy: Array, argmax: Array, images: Ints, axes: list[tuple[Axis,
 
 
 def _add_at_pixels(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> None:
-    """pool_backward for dy with NaN: a matrix's zero times NaN is NaN, so this writes only the pixels that are read."""
+    """Run pool_backward for dy with NaN.
+
+    A matrix's zero times NaN is NaN, so this writes only the pixels that are read.
+    """
     _, c, h, w = dx.shape
     plane = (plan.images[:, None] * c + np.arange(c))[:, :, None, None]
     sums = np.zeros(dx.size)  # float64, as bincount adds
@@ -415,9 +428,9 @@ def _add_at_pixels(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> Non
 
 
 def pixels_of_maxima(argmax: Array, samples: Samples, size: tuple[int, int]) -> Iterator[tuple[Ints, Ints, Array]]:
-    """Yield argmax (R, C, PH, PW) -> row, column and weight of each of the four pixels that the greatest samples read.
+    """Yield row, column and weight of each of the four pixels that the greatest samples read.
 
-    Arrays of argmax's shape; -1 for a row or a column past the map, and where nothing won.
+    They have argmax's shape (R, C, PH, PW); -1 for a row or a column past the map, and if nothing won.
     """
     i, j = np.divmod(np.where(argmax >= 0, argmax, 0), size[1] + 1)
     r, _, ph, pw = np.ogrid[tuple(slice(n) for n in argmax.shape)]

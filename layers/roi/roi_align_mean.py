@@ -44,7 +44,7 @@ PAD = 16
 
 @kernel
 def pool_means(x: Array, plan: SamplePlan, y: Array) -> None:
-    """Write y (R, C, PH, PW), the means of the samples of x (N, C, H, W)."""
+    """Write y (R, C, PH, PW): the means of the samples of x (N, C, H, W)."""
     if not np.isfinite(x).all():
         _pool_by_pixels(x, plan, y)
         return
@@ -54,7 +54,7 @@ def pool_means(x: Array, plan: SamplePlan, y: Array) -> None:
 
 @kernel
 def add_means(dy: Array, plan: SamplePlan, dx: Array) -> None:
-    """Write dx (N, C, H, W) of dy (R, C, PH, PW)."""
+    """Write dx (N, C, H, W) from dy (R, C, PH, PW)."""
     if not np.isfinite(dy).all():
         _backward_by_pixels(dy, plan, dx)
         return
@@ -64,11 +64,11 @@ def add_means(dy: Array, plan: SamplePlan, dx: Array) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class GridMeans(GridOperator):
-    """A kind whose y are the means of a grid of bilinear samples in each bin."""
+    """An operator whose y are the means of a grid of bilinear samples in each bin."""
 
     @abstractmethod
     def most_samples(self, length: int, bins: int) -> int:
-        """Return how many samples a bin has along an axis, where a roi has the whole length of the map."""
+        """Return the samples of a bin along an axis, if a roi has the map's whole length."""
 
     def pool(self, x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         assert y is not None
@@ -78,9 +78,10 @@ class GridMeans(GridOperator):
         add_means(dy, plan, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
-        """Estimate the bytes of rois that have the whole map: what their samples read and the matrices made of it, in float64
-        at first; then the matrices and, on each thread, a part of the maps, twice in backward. Before that, a byte a number of
-        the maps, or of y in backward.
+        """Return the bytes for rois that cover the whole map.
+
+        They are the samples' taps and matrices, first in float64; then the matrices and, on each thread, a part of the maps,
+        twice in backward. Before that, one byte for each number of the maps, or of y in backward.
         """
         (_, channels, height, width), (rois, _, pooled_h, pooled_w) = x.shape, y.shape
         size, each = x.dtype.itemsize, len(_channel_parts(channels, data_bytes([x]) // max(x.shape[0], 1)))
@@ -94,7 +95,7 @@ class GridMeans(GridOperator):
 
 @dataclass(frozen=True, kw_only=True)
 class RoiAlign(GridMeans):
-    """Means of samples. sampling_ratio: samples along a side of a bin, or when not > 0 as many as the bin has pixels."""
+    """Means of samples. sampling_ratio: samples along a bin's side; if not > 0, as many as the bin has pixels."""
 
     sampling_ratio: int = 0
     aligned: bool = False
@@ -103,7 +104,7 @@ class RoiAlign(GridMeans):
         return self.sampling_ratio if self.sampling_ratio > 0 else -(-length // bins)
 
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """Return rois scaled, then moved by half a pixel if aligned, then cut into bins, and their samples.
+        """Return the plan of rois, scaled, moved by half a pixel if aligned, and cut into bins, and their samples.
 
         Nothing is rounded.
         """
@@ -125,7 +126,7 @@ class RoiAlign(GridMeans):
 
 
 def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Array, Array]:
-    """Places (R, pooled, K) along an axis of that size, NaN outside [-1, size], and the number of places in a bin (R,).
+    """Return positions (R, pooled, K) along an axis, NaN outside [-1, size], and the number of samples in a bin (R,).
 
     Only the K places of a bin that can be on the map are listed.
     """
@@ -148,7 +149,7 @@ def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Arr
 
 
 def sample_counts(length: Array, sampling_ratio: int) -> Array:
-    """Return length (R,) of a bin along one axis -> how many samples it has there (R,), those off the map too."""
+    """Return the number of samples (R,) for a bin's length (R,) along one axis, including samples off the map."""
     if sampling_ratio > 0:
         return np.full_like(length, sampling_ratio)
     counts: Array = np.maximum(np.ceil(length), length.dtype.type(0))
@@ -156,7 +157,7 @@ def sample_counts(length: Array, sampling_ratio: int) -> Array:
 
 
 class Block(NamedTuple):
-    """The pixels that a roi reads: the block of an image's pixels, and its matrices by_row (PH, h) and by_column (PW, w)."""
+    """The pixels that a roi reads: a block of an image, and its matrices by_row (PH, h) and by_column (PW, w)."""
 
     image: int
     rows: slice
@@ -166,7 +167,7 @@ class Block(NamedTuple):
 
 
 def _blocks(plan: SamplePlan) -> Iterator[Block]:
-    """Yield what each roi reads."""
+    """Yield the block of each roi."""
     (height, width), samples, images = plan.size, plan.places, plan.images.tolist()
     # (R, P, 2 K) each; the divisor goes into the columns' weights
     rows, columns = bilinear_taps(samples.h, height), bilinear_taps(samples.w, width)
@@ -176,7 +177,7 @@ def _blocks(plan: SamplePlan) -> Iterator[Block]:
 
 
 def _channel_parts(channels: int, size: int) -> list[slice]:
-    """Return the channels in parts; size: the bytes of an image."""
+    """Return the channels in parts. size: the bytes of an image."""
     if not channels:
         return []
     return parts(channels, least=32, each=-(-size // (PART * get_num_threads())))
@@ -210,7 +211,7 @@ def _backward(dy: Array, blocks: Sequence[Block], dx: Array) -> None:
 
 
 def _pool_by_pixels(x: Array, plan: SamplePlan, y: Array) -> None:
-    """As GridMeans.pool, but reading no pixel that a bin's samples do not, so that a NaN spoils no other bin."""
+    """Run GridMeans.pool, reading only the pixels of a bin's samples: a NaN affects no other bin."""
     x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
     for r, (image, rows, columns, weight) in enumerate(_pixels(plan)):
         with np.errstate(invalid="ignore"):
@@ -223,7 +224,7 @@ def _pool_by_pixels(x: Array, plan: SamplePlan, y: Array) -> None:
 
 
 def _backward_by_pixels(dy: Array, plan: SamplePlan, dx: Array) -> None:
-    """As GridMeans.pool_backward, but writing no pixel that a bin's samples do not read."""
+    """Run GridMeans.pool_backward, writing only the pixels that a bin's samples read."""
     pooled_h, pooled_w = dy.shape[2:]
     pixels = np.zeros((len(dx), *dx.shape[2:], dx.shape[1]), dx.dtype)
     for r, (image, rows, columns, weight) in enumerate(_pixels(plan)):
@@ -237,7 +238,7 @@ def _backward_by_pixels(dy: Array, plan: SamplePlan, dx: Array) -> None:
 
 
 def _pixels(plan: SamplePlan) -> Iterator[tuple[int, Ints, Ints, Array]]:
-    """For each roi its image, the rows and columns of the pixels its samples read, bin after bin, and their weights."""
+    """Yield for each roi its image, the rows and columns of its samples' pixels, bin after bin, and their weights."""
     samples, images = plan.places, plan.images.tolist()
     rows, columns = bilinear_taps(samples.h, plan.size[0]), bilinear_taps(samples.w, plan.size[1])
     for r, per_bin in enumerate(samples.per_bin):

@@ -1,4 +1,4 @@
-"""Maxima over the bins of rois, and where they are: the work of ROIPooling.
+"""Maxima over the bins of rois, and their positions, for ROIPooling.
 
 The definition is maxima_by_definition; backward's, backward_by_definition. The
 fast way forward finds the maximum of each window of pixels once, for all the bins that it helps to cover:
@@ -48,7 +48,7 @@ PIXEL_BITS = 31
 
 
 def maxima_by_definition(x: Array, plan: BinPlan) -> tuple[Array, NDArray[np.int32]]:
-    """Return x (N, C, H, W) -> the maxima and h * W + w of each (R, C, PH, PW); 0 and -1 for an empty bin."""
+    """Return the maxima of x (N, C, H, W) in each bin and their h * W + w, (R, C, PH, PW) each; 0 and -1 for an empty bin."""
     rois, pooled_h, pooled_w = plan.shape
     y = np.zeros((rois, x.shape[1], pooled_h, pooled_w), x.dtype)
     argmax = np.full(y.shape, -1, np.int32)
@@ -63,7 +63,7 @@ def maxima_by_definition(x: Array, plan: BinPlan) -> tuple[Array, NDArray[np.int
 
 
 def backward_by_definition(dy: Array, images: Ints, argmax: Array, dx: Array, first: int, end: int) -> None:
-    """Compute dx (N, C, H * W) += each dy (R, C, PH * PW) at its maximum, of the channels from first to end."""
+    """Add each dy (R, C, PH * PW) to dx (N, C, H * W) at its maximum, for the channels from first to end."""
     for r in range(len(dy)):
         for c in range(first, end):
             for b in range(dy.shape[2]):
@@ -83,10 +83,10 @@ class Lengths(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """The windows that cover the bins of some rois (R',), those of one image, on maps of size (H, W).
+    """The windows that cover the bins of one image's rois (R',), on maps of size (H, W).
 
-    steps: some of the rois at a time, and for each window that a bin may need the row of the tables (bins,) that is its
-    maximum; the last row of all for an empty bin.
+    steps: some of the rois at a time, and for each window that a bin may need the row of the tables (bins,) with its maximum;
+    the very last row for an empty bin.
     """
 
     image: int
@@ -97,7 +97,7 @@ class Windows(NamedTuple):
 
 
 def cover_bins(plan: BinPlan) -> list[Windows]:
-    """Return the windows for all bins, image by image."""
+    """Return the windows of all bins, image by image."""
     images = plan.images
     return [_cover_image(plan, image, np.flatnonzero(images == image)) for image in np.unique(images).tolist()]
 
@@ -119,9 +119,9 @@ def _cover_image(plan: BinPlan, image: int, rois: Ints) -> Windows:
 
 
 def best_lengths(bins: Bins, pixels: int, times: int = 1) -> Lengths:
-    """Return the lengths that make the fewest passes over elements: one for a pixel of a table, two for a window but the first.
+    """Return the lengths that need the fewest passes over elements: one for each table pixel, two for each further window.
 
-    They depend on the rois: powers of two for few rois, every length for many. times: how often each roi counts.
+    They depend on the rois: powers of two for few rois, every length for many. times: the multiplicity of each roi.
     """
     by_row, by_column = _choices(bins.hstart, bins.hend), _choices(bins.wstart, bins.wend)
     of_roi = times * bins.hstart.shape[1] * bins.wstart.shape[1]
@@ -134,8 +134,9 @@ def best_lengths(bins: Bins, pixels: int, times: int = 1) -> Lengths:
 
 
 def working_bytes(roi: BinPlan, rois: int, images: int) -> int:
-    """Memory to find the maxima for `rois` rois like this one, the same number in each image: a task's tables and maps
-    on each thread, and which rows of the tables the bins need.
+    """Return the bytes to find the maxima of `rois` rois like this one, equally many in each image.
+
+    They are a task's tables and maps on each thread, and the rows of the tables that the bins need.
     """
     (_, high, wide), bins, pixels = roi.shape, roi.places, roi.size[0] * roi.size[1]
     lengths = best_lengths(bins, pixels, -(-rois // max(images, 1)))
@@ -145,16 +146,19 @@ def working_bytes(roi: BinPlan, rois: int, images: int) -> int:
 
 
 def _choices(start: Ints, end: Ints) -> list[tuple[tuple[int, ...], Ints]]:
-    """Powers of two up to each that a bin has room for, and every length up to the greatest; how many windows each needs."""
+    """Return sets of lengths, and how many windows each needs.
+
+    They are the powers of two up to each that fits a bin, and every length up to the greatest.
+    """
     longest = max(int((end - start).max(initial=1)), 1)
     powers = [tuple(1 << i for i in range(top + 1)) for top in range(longest.bit_length())]
     return [(lengths, _cover(start, end, lengths)[2]) for lengths in (*powers, tuple(range(1, longest + 1)))]
 
 
 def _cover(start: Ints, end: Ints, lengths: Sequence[int]) -> tuple[Ints, Ints, Ints]:
-    """Windows for the pixels from start to end (R, P), the longest that are not longer than these.
+    """Return windows for the pixels from start to end (R, P), each the longest that fits.
 
-    The number of their length and the length (R, P), and how many are needed (R,).
+    They are given by the index of their length and the length (R, P), and by how many are needed (R,).
     """
     extent = np.maximum(end - start, 1)
     number = np.searchsorted(lengths, extent, side="right") - 1  # lengths[0] is 1: never -1
@@ -163,16 +167,19 @@ def _cover(start: Ints, end: Ints, lengths: Sequence[int]) -> tuple[Ints, Ints, 
 
 
 def _starts(start: Ints, end: Ints, lengths: Sequence[int], pitch: int, table: int) -> list[Ints]:
-    """Where in the tables each bin's first window begins, then the second ... (R, P); the last ends with the bin."""
+    """Return where in the tables each bin's first window begins, its second, ...: (R, P) each.
+
+    The last one ends with the bin.
+    """
     number, length, needed = _cover(start, end, lengths)
     # end - length: no window leaves its bin, and bins that need fewer than others repeat the last; empty ones are replaced
     return [number * table + np.minimum(start + k * length, end - length) * pitch for k in range(needed.max(initial=0))]
 
 
 class Order(NamedTuple):
-    """The keys of which maxima are taken: keys(x (C, H, W)) -> (H * W, C), their itemsize; an empty bin's key.
+    """The keys whose maxima are taken: keys(x (C, H, W)) -> (H * W, C), their itemsize, and an empty bin's key.
 
-    Their meaning.
+    read: the meaning of keys.
     """
 
     keys: Callable[[Array], Array]
@@ -182,12 +189,12 @@ class Order(NamedTuple):
 
 
 def find_maxima(x: Array, windows: Sequence[Windows], y: Array) -> None:
-    """Compute x (N, C, H, W) -> y (R, C, PH, PW), the maxima."""
+    """Write y (R, C, PH, PW): the maxima of x (N, C, H, W)."""
     _find(x, windows, Order(channels_last, x.itemsize, 0, lambda maxima: maxima), y)
 
 
 def find_argmax(x: Array, windows: Sequence[Windows], argmax: NDArray[np.int32]) -> None:
-    """Compute x (N, C, H, W) -> argmax (R, C, PH, PW), h * W + w of each first maximum, -1 where nothing won."""
+    """Write argmax (R, C, PH, PW): h * W + w of each first maximum of x (N, C, H, W), -1 if nothing won."""
     pixels = x.shape[2] * x.shape[3]
     _find(x, windows, Order(ordered_keys, 8, never(pixels), partial(pixels_of, pixels=pixels)), argmax)
 
@@ -199,7 +206,7 @@ def _find(x: Array, windows: Sequence[Windows], order: Order, y: Array) -> None:
 
 
 def _find_block(x: Array, windows: Windows, order: Order, y: Array) -> None:
-    """Compute x (C', H, W), y (R, C', PH, PW)."""
+    """Write y (R, C', PH, PW) for x (C', H, W), a block of channels."""
     tables = window_tables(order.keys(x), windows.lengths, windows.size[1], order.empty)
     most = max((len(rows[0]) for _, rows in windows.steps), default=0)
     room = np.empty((2, most, len(x)), tables.dtype)
@@ -213,9 +220,9 @@ def _find_block(x: Array, windows: Windows, order: Order, y: Array) -> None:
 
 
 def window_tables(x: Array, lengths: Lengths, width: int, empty: float) -> Array:
-    """Return x (H * W, C) -> (T * H * W + 1, C): the maxima of the windows from each pixel on, table after table; then empty.
+    """Return (T * H * W + 1, C): the maxima of the windows of x (H * W, C) from each pixel on, table after table; then empty.
 
-    What belongs to windows that do not fit onto the map is left unset.
+    Entries of windows that do not fit on the map are unset.
     """
     pixels, channels = x.shape
     tables = np.empty((lengths.tables * pixels + 1, channels), x.dtype)
@@ -237,7 +244,7 @@ def window_tables(x: Array, lengths: Lengths, width: int, empty: float) -> Array
 
 
 def channels_last(x: Array) -> Array:
-    """Return x (C, H, W) -> a copy (H * W, C) in which NaN and -inf have become -FLT_MAX, so that they never win."""
+    """Return a copy (H * W, C) of x (C, H, W) in which NaN and -inf are -FLT_MAX, so that they never win."""
     copy = np.empty((x.shape[1] * x.shape[2], len(x)), x.dtype)
     copy[...] = x.reshape(copy.shape[::-1]).T
     np.fmax(copy, x.dtype.type(LOWEST), out=copy)
@@ -245,9 +252,7 @@ def channels_last(x: Array) -> Array:
 
 
 def ordered_keys(x: Array) -> NDArray[np.int64]:
-    """Return x (C, H, W) -> keys (H * W, C): greater for a greater value, then for an earlier pixel; never() for what never
-    wins.
-    """
+    """Return keys (H * W, C) of x (C, H, W), ordered by value, then by earlier pixel; never() for what cannot win."""
     values = channels_last(x)
     keys: NDArray[np.int64]
     if x.dtype == np.float32:
@@ -263,12 +268,12 @@ def ordered_keys(x: Array) -> NDArray[np.int64]:
 
 
 def never(pixels: int) -> int:
-    """Return the key of what never wins on a map with that many pixels: below every other, and its pixel is -1."""
+    """Return the key that never wins on a map with that many pixels. It is below every other; its pixel is -1."""
     return (-(2**31) << PIXEL_BITS) + pixels
 
 
 def pixels_of(keys: NDArray[np.int64], pixels: int) -> NDArray[np.int32]:
-    """Return the pixel (h * W + w) of each key of a map with that many pixels; -1 for what never wins."""
+    """Return each key's pixel (h * W + w) on a map with that many pixels; -1 for never()."""
     from_last = keys.astype(np.int32)  # the low 32 bits
     from_last &= 2**PIXEL_BITS - 1
     np.subtract(np.int32(pixels - 1), from_last, out=from_last)
@@ -277,7 +282,7 @@ def pixels_of(keys: NDArray[np.int64], pixels: int) -> NDArray[np.int32]:
 
 @kernel
 def add_at_maxima(dy: Array, images: Ints, argmax: Array, dx: Array) -> None:
-    """Compute dx (N, C, H, W) = the sums of dy (R, C, PH, PW) at each image, channel and argmax (h * W + w, or -1 for none).
+    """Compute dx (N, C, H, W): the sums of dy (R, C, PH, PW) at each image, channel and argmax (h * W + w, or -1 for none).
 
     np.add.at takes 0.7 ns a value along one index array of intp, into sums that stay in a core's cache: those of a
     block of channels. Each block is a task and owns its sums, so that a pixel's are added in the order of the rois and

@@ -1,4 +1,4 @@
-"""For all ROI layers: checked rois, the originals' rounding, and the plan of what each roi's bins read on the map.
+"""For all ROI layers: checked rois, the originals' rounding, and the plan of the pixels or samples that bins read.
 
 rois are (R, 5): batch index, x1, y1, x2, y2 in pixels of the input image, both ends inclusive; (R, 5, 1, 1) is the same.
 Every geometry is computed in the type of the feature map, as the originals (templates) do: float32 products decide
@@ -34,7 +34,7 @@ class Bins(NamedTuple):
     wend: Ints
 
     def areas(self) -> Ints:
-        """Pixels in each bin (R, PH, PW), at least 1."""
+        """Return the pixels in each bin (R, PH, PW), at least 1."""
         height, width = self.hend - self.hstart, self.wend - self.wstart
         # an empty bin's sum of 0 is then divided by 1
         areas: Ints = np.maximum(height, 1)[:, :, None] * np.maximum(width, 1)[:, None, :]
@@ -63,7 +63,7 @@ class AxisSteps(NamedTuple):
     end: Array
 
     def whole(self) -> AxisSteps:
-        """Bins of whole pixels: from the floor of their start to the ceil of their end."""
+        """Return the bins in whole pixels: from the floor of their start to the ceil of their end."""
         start, end = np.floor(self.start).astype(np.int64), np.ceil(self.end).astype(np.int64)
         return self._replace(start=start, end=end)
 
@@ -77,7 +77,7 @@ class RoiSteps(NamedTuple):
     w: AxisSteps
 
     def clipped(self, size: tuple[int, int]) -> Bins:
-        """Return the bins of whole pixels, clipped to a map of size (H, W)."""
+        """Return the bins in whole pixels, clipped to a map of size (H, W)."""
         h, w = self.h, self.w
         return Bins(h.start.clip(0, size[0]), h.end.clip(0, size[0]), w.start.clip(0, size[1]), w.end.clip(0, size[1]))
 
@@ -87,9 +87,9 @@ Places = TypeVar("Places")
 
 @dataclass(frozen=True)
 class RoiPlan(Generic[Places]):
-    """The part of a map that rois (R, 5) read: made once a forward, for backward, explain, trace and the tests too.
+    """The part of a map that rois (R, 5) read. It is made once in a forward, for backward, explain, trace and tests too.
 
-    size: (H, W) of the map; steps: how the rois came to lie there; places: the pixels or the samples of each bin.
+    size: (H, W) of the map; steps: how the rois were mapped there; places: the pixels or the samples of each bin.
     """
 
     rois: Array
@@ -99,12 +99,12 @@ class RoiPlan(Generic[Places]):
 
     @property
     def images(self) -> Ints:
-        """The image of each roi (R,)."""
+        """Return the image of each roi (R,)."""
         return self.rois[:, 0].astype(np.int64)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(R, PH, PW)."""
+        """Return (R, PH, PW)."""
         return len(self.rois), self.steps.h.start.shape[1], self.steps.w.start.shape[1]
 
 
@@ -115,13 +115,13 @@ Cut = Callable[[Array, Array, int], AxisSteps]
 
 
 def cut_corners(halfway: Array, corners: Array, pooled: tuple[int, int], cut: Cut) -> RoiSteps:
-    """Corners (R, 4) on the map, and what they were halfway, cut into (PH, PW) bins."""
+    """Return the steps of corners (R, 4) on the map, cut into (PH, PW) bins. halfway: the corners before the last step."""
     x1, y1, x2, y2 = corners.T
     return RoiSteps(halfway, corners, cut(y1, y2, pooled[0]), cut(x1, x2, pooled[1]))
 
 
 def cut_axis(first: Array, extent: Array, count: int) -> AxisSteps:
-    """Rois that begin at first (R,), cut into bins along one axis; nothing is rounded."""
+    """Return the bins along one axis of rois that begin at first (R,). Nothing is rounded."""
     length = extent / first.dtype.type(count)
     # a product for each edge, as in the originals: a running sum rounds otherwise
     edges = np.arange(count + 1, dtype=first.dtype) * length[:, None] + first[:, None]
@@ -129,13 +129,13 @@ def cut_axis(first: Array, extent: Array, count: int) -> AxisSteps:
 
 
 def at_least(least: float, extent: Array) -> Array:
-    """Return extent (R,), or least where that is more, in its type."""
+    """Return the greater of extent (R,) and least, in extent's type."""
     longer: Array = np.maximum(extent, extent.dtype.type(least))
     return longer
 
 
 def rois_problem(rois: Array, images: int, spatial_scale: float) -> str:
-    """Return what is wrong with the values of rois (R, 5) for a batch of that many images, or ""; names the first bad row."""
+    """Return the fault in rois (R, 5) for a batch of that many images, with the first bad row, or ""."""
     corners = rois[:, 1:].astype(np.float64)
     for bad, text in (
         (~np.isfinite(corners).all(axis=1), "a coordinate is NaN or infinite"),
@@ -154,7 +154,7 @@ def rois_problem(rois: Array, images: int, spatial_scale: float) -> str:
 
 
 def round_half_away(values: Array) -> Array:
-    """C's round(): halves go away from zero (NumPy's go to even)."""
+    """Return values rounded as by C's round(): halves away from zero. NumPy rounds them to even."""
     # not floor(|v| + 0.5): in float32 the number just below 0.5 would become 1
     whole = np.trunc(values)
     return np.where(np.abs(values - whole) >= 0.5, whole + np.copysign(values.dtype.type(1), values), whole)

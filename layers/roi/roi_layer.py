@@ -1,4 +1,4 @@
-"""The base classes of the layers that pool a feature map over rois: RoiLayer, and MaximaLayer for those that take maxima."""
+"""The base classes of layers that pool a feature map over rois: RoiLayer, and MaximaLayer for maxima."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ Result = TypeVar("Result")
 
 
 class RoiLayer(Layer):
-    """bottom: x (N, C, H, W); rois (R, 5) or (R, 5, 1, 1). top: y (R, C', PH, PW). The diff of rois is zero.
+    """A layer that pools over rois.
 
-    Its operator does the work. Forward checks the rois and plans their bins, once; backward uses the same plan as long as
-    the bottoms still hold the same rois (and what else the plan is made of).
+    bottom: x (N, C, H, W); rois (R, 5) or (R, 5, 1, 1). top: y (R, C', PH, PW). The diff of rois is zero.
+
+    Its operator does the work. Forward checks the rois and plans their bins, once. Backward uses this plan as long as the rois,
+    and whatever else the plan depends on, stay the same.
     """
 
     num_bottom: ClassVar[Count] = 2
@@ -49,7 +51,7 @@ class RoiLayer(Layer):
         self.read_operator(self.param_block[0])
 
     def read_operator(self, block: str) -> None:
-        """Make the operator, whose parameters have the names of the block's fields, and its kernels."""
+        """Create the operator from the block's fields of the same names, and its kernels."""
         param = getattr(self.param, block)
         given = {field.name: getattr(param, field.name) for field in fields(self.kind)}
         self.operator = self._named(lambda: self.kind(**given), block)
@@ -59,7 +61,7 @@ class RoiLayer(Layer):
         top[0].reshape(*self._named(lambda: self.operator.check(bottom[0].shape, bottom[1].shape)))
 
     def read_scale_bottom(self, bottom: Sequence[Blob]) -> None:
-        """Take spatial_scale from a bottom, in a layer that has one for it."""
+        """Read spatial_scale from a bottom, if the layer has one for it."""
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         train, backward = self.phase == TRAIN, propagate_down is not None
@@ -69,20 +71,20 @@ class RoiLayer(Layer):
     # Where maxima differ from means.
 
     def pool_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob], plan: RoiPlan[Any]) -> None:
-        """Forward."""
+        """Run forward on the CPU."""
         self.operator.pool(bottom[0].read_data(), plan, top[0].data, None)
 
     def pool_backward_cpu(self, top: Sequence[Blob], bottom: Sequence[Blob], plan: RoiPlan[Any]) -> None:
-        """Backward to bottom[0]."""
+        """Run backward to bottom[0] on the CPU."""
         self.operator.pool_backward(top[0].read_diff(), plan, None, bottom[0].diff)
 
     def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        """Forward; bad: the address of the flag for bad rois."""
+        """Run forward on the GPU. bad: the address of the flag for bad rois."""
         assert not isinstance(self.gpu_kernels, Winners)
         self.gpu_kernels.pool(sizes, bottom[0], bottom[1], top[0], bad)
 
     def pool_backward_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        """Backward to bottom[0], where it and the top have elements; bad: the address of the flag for bad rois."""
+        """Run backward to bottom[0] on the GPU, if it and the top have elements. bad: the address of the flag for bad rois."""
         assert not isinstance(self.gpu_kernels, Winners)
         self.gpu_kernels.backward(sizes, bottom[1], top[0], bottom[0], bad)
 
@@ -97,7 +99,7 @@ class RoiLayer(Layer):
             self.pool_backward_cpu(top, bottom, self._plan(bottom))
 
     def _plan(self, bottom: Sequence[Blob]) -> RoiPlan[Any]:
-        """Return the last forward's plan, or a new one where the bottoms are not what that was made of."""
+        """Return the last forward's plan, or a new one if the bottoms have changed."""
         self.read_scale_bottom(bottom)
         values = tuple(blob.read_data().tobytes() for blob in bottom[1:])  # rois may change in place
         made_of = bottom[0].shape, self.spatial_scale, values
@@ -119,7 +121,7 @@ class RoiLayer(Layer):
         self.pool_gpu(bottom, top, self._sizes(bottom), self._watch(bottom))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Maxima need a row of the map in shared memory; backward_cpu serves where it does not fit."""
+        """Run on the GPU. Maxima need a row of the map in shared memory; if it does not fit, backward_cpu runs."""
         if not propagate_down[0]:
             return
         if isinstance(self.gpu_kernels, Winners) and not fits(bottom[0].shape[3], self.dtype):
@@ -134,7 +136,7 @@ class RoiLayer(Layer):
         return self.operator.sizes(bottom[0].shape, bottom[1].shape[0])
 
     def _watch(self, bottom: Sequence[Blob]) -> int:
-        """Return the address of the flag that a kernel sets to R - (first bad row): the error is then the CPU's."""
+        """Return the address of a flag that a kernel sets to R - (first bad row). The error is then the CPU's."""
         count = bottom[1].shape[0]
 
         def error(value: int) -> LayerError:
@@ -147,7 +149,7 @@ class RoiLayer(Layer):
         return current().current_stream.watch(error)
 
     def _named(self, run: Callable[[], Result], block: str = "") -> Result:
-        """Return what run gives.
+        """Return run's result.
 
         Its ArgumentError becomes an error that names the layer and the bottom, or the block's field.
         """
@@ -159,10 +161,10 @@ class RoiLayer(Layer):
 
 
 class MaximaLayer(RoiLayer):
-    """A RoiLayer whose y are maxima: backward sends each dy to where its maximum was.
+    """A RoiLayer whose y are maxima. Backward adds each dy at the position of its maximum.
 
-    argmax (R, C, PH, PW): the places of the maxima, -1 for none. In TRAIN forward records them (has_argmax); in TEST
-    backward finds them when it needs them.
+    argmax (R, C, PH, PW): the positions of the maxima, -1 for none. In TRAIN forward records them (has_argmax); in TEST
+    backward finds them if needed.
     """
 
     argmax: Blob

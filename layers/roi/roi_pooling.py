@@ -1,4 +1,4 @@
-"""ROIPooling: the maximum over each bin of a grid laid over each roi.
+"""ROIPooling: the maximum over each bin of a grid over each roi.
 
     y[r, c, ph, pw] = max x[n_r, c, h, w] over h in [hstart, hend), w in [wstart, wend)
 
@@ -27,12 +27,12 @@ from .roi_layer import MaximaLayer
 
 @dataclass(frozen=True, kw_only=True)
 class RoiPool(WideningOperator):
-    """Maxima over bins; argmax holds h * W + w of each bin's first maximum, -1 where nothing won."""
+    """Maxima over bins. argmax holds h * W + w of each bin's first maximum, -1 if nothing won."""
 
     takes_maxima = True
 
     def plan(self, rois: Array, size: tuple[int, int]) -> BinPlan:
-        """Return rois widened, scaled, rounded to pixels, then cut into bins.
+        """Return the plan of rois, which are widened, scaled, rounded to pixels, then cut into bins.
 
         The edges of the steps are counted from the roi's first pixel.
         """
@@ -60,7 +60,7 @@ class RoiPool(WideningOperator):
         add_at_maxima(dy, plan.images, argmax, dx)
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
-        """Estimate the bytes of rois that have the whole map.
+        """Return an estimate of the bytes, for rois that cover the whole map.
 
         Smaller ones take less; many of all sizes may take a third more.
         """

@@ -1,4 +1,4 @@
-"""Bilinear samples of rois: where they lie, and, where their mean is taken, which pixels they read with which weight.
+"""Bilinear samples of rois: their positions and, for means, the pixels that they read and their weights.
 
 A place past the outer pixels moves onto them. ROIAlign's mean and PSROIAlign read pixels so; Caffe's ROIAlign does not.
 """
@@ -18,9 +18,9 @@ from .roi_geometry import Ints, RoiPlan
 
 
 class Samples(NamedTuple):
-    """Where each bin is sampled, on the map: the grid h x w; NaN marks a place left out.
+    """The samples of each bin, on the map: the grid h x w; NaN marks a missing sample.
 
-    h (R, PH, KH), w (R, PW, KW). per_bin (R,): what the sum over a bin's samples is divided by.
+    h (R, PH, KH), w (R, PW, KW). per_bin (R,): the divisor of the sum over a bin's samples.
     """
 
     h: Array
@@ -28,7 +28,7 @@ class Samples(NamedTuple):
     per_bin: Array
 
     def of(self, r: int, ph: int, pw: int) -> tuple[Array, Array]:
-        """Return the places h and w of one bin, without those left out."""
+        """Return the sample positions h and w of one bin, without the missing ones."""
         h, w = self.h[r, ph], self.w[r, pw]
         return h[~np.isnan(h)], w[~np.isnan(w)]
 
@@ -37,7 +37,7 @@ SamplePlan = RoiPlan[Samples]
 
 
 def means_by_definition(operator: RoiOperator, x: Array, plan: SamplePlan) -> Array:
-    """Return x (N, C, H, W) -> the means of the samples of each bin (R, C', PH, PW)."""
+    """Return the means (R, C', PH, PW) of the samples of each bin of x (N, C, H, W)."""
     y = np.zeros((len(plan.rois), *operator.bins(x.shape[1])), x.dtype)
     for r, c, ph, pw in np.ndindex(y.shape):
         plane = x[plan.images[r], operator.channel(c, ph, pw)]
@@ -46,7 +46,7 @@ def means_by_definition(operator: RoiOperator, x: Array, plan: SamplePlan) -> Ar
 
 
 def means_backward_by_definition(operator: RoiOperator, dy: Array, plan: SamplePlan, dx: Array) -> None:
-    """Compute dx (N, C, H, W) += dy (R, C', PH, PW) at the pixels that the samples read."""
+    """Add dy (R, C', PH, PW) to dx (N, C, H, W) at the pixels that the samples read, with their weights."""
     for r, c, ph, pw in np.ndindex(dy.shape):
         dplane = dx[plan.images[r], operator.channel(c, ph, pw)]
         for at, weight in pixels_of_bin(plan, r, ph, pw):
@@ -54,7 +54,7 @@ def means_backward_by_definition(operator: RoiOperator, dy: Array, plan: SampleP
 
 
 def pixels_of_bin(plan: SamplePlan, r: int, ph: int, pw: int) -> Iterator[tuple[tuple[int, int], float]]:
-    """((row, column), weight in the mean) of every pixel that every sample of a bin reads."""
+    """Yield ((row, column), weight in the mean) of every pixel that every sample of a bin reads."""
     for h, w in product(*plan.places.of(r, ph, pw)):
         for (row, weight_h), (column, weight_w) in product(_two_pixels(h, plan.size[0]), _two_pixels(w, plan.size[1])):
             yield (row, column), weight_h * weight_w / float(plan.places.per_bin[r])
@@ -67,13 +67,13 @@ def _two_pixels(place: float, size: int) -> list[tuple[int, float]]:
 
 
 class Taps(NamedTuple):
-    """The pixels that samples read along one axis, and their weights: both (R, P, 2 * K); -1 and 0 where left out."""
+    """The pixels that samples read along one axis, and their weights, (R, P, 2 * K) each; -1 and 0 for missing samples."""
 
     pixel: Ints
     weight: Array
 
     def span(self) -> tuple[list[int], list[int]]:
-        """Return the first pixel that each roi reads, and one past the last; 0, 0 when there is none."""
+        """Return each roi's first pixel and one past its last; 0, 0 if it reads none."""
         beyond = np.iinfo(np.int64).max
         end = self.pixel.max(axis=(1, 2), initial=-1) + 1
         first = np.where(self.pixel >= 0, self.pixel, beyond).min(axis=(1, 2), initial=beyond)  # no pixel: end is 0 below it
@@ -91,8 +91,9 @@ class Taps(NamedTuple):
 
 
 def bilinear_taps(places: Array, size: int) -> Taps:
-    """Return places (R, P, K) -> the two neighbours of each along an axis of that size; places beyond the ends move to them,
-    and an axis without pixels has none.
+    """Return the two neighbours of each of positions (R, P, K) along an axis of that size.
+
+    Positions beyond the ends move to them. An axis without pixels has no neighbours.
     """
     used = ~np.isnan(places) & (size > 0)
     inside = np.where(used, places, 0).clip(0, max(size - 1, 0))  # max: an axis of size 0

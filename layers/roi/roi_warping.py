@@ -26,13 +26,13 @@ from .roi_samples import SamplePlan, Samples
 
 @dataclass(frozen=True, kw_only=True)
 class RoiWarp(GridMeans):
-    """One sample a bin."""
+    """One sample for each bin."""
 
     def most_samples(self, length: int, bins: int) -> int:
         return 1
 
     def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """Return rois scaled, then rounded, then cut into bins, and the sample at the start of each."""
+        """Return the plan of rois, scaled, rounded and cut into bins, with a sample at each bin's start."""
         scaled = rois[:, 1:] * rois.dtype.type(self.spatial_scale)
 
         def cut(first: Array, last: Array, count: int) -> AxisSteps:
@@ -47,7 +47,7 @@ class RoiWarp(GridMeans):
 
 
 class ROIWarping(RoiLayer):
-    """One bilinear sample a bin (see the module's formula).
+    """One bilinear sample for each bin (see the module's formula).
 
     bottom: x (N, C, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels. top: y (R, C, pooled_h, pooled_w).
     The gradient of rois is zero: forward rounds their corners. Raises LayerError for pooled_h or pooled_w 0, and bad rois.
@@ -63,7 +63,7 @@ class ROIWarping(RoiLayer):
 
 
 def _on_map(start: Array, size: int) -> Array:
-    """Places (R, pooled, 1) along an axis of that size; NaN off the map."""
+    """Return positions (R, pooled, 1) along an axis of that size; NaN off the map."""
     on_map = (start >= -0.5) & (start <= size - 0.5) & (size > 0)
     places: Array = np.where(on_map, start, start.dtype.type(np.nan))[:, :, None]
     return places

@@ -1,4 +1,4 @@
-"""Sums of rows of an array, with any number of terms each: what pooling position-sensitive bins comes down to.
+"""Sums of rows of an array, each with any number of terms, for pooling over position-sensitive bins.
 
 Sums with more terms come first. The k-th terms are then those of the first few sums: one take and one addition of whole
 rows for each k, at the speed of the cache. A sum reads its own terms only: one NaN spoils the sums that it belongs to.
@@ -18,7 +18,10 @@ from .roi_geometry import Ints
 
 
 def longest_first(counts: Ints) -> tuple[Ints, list[int]]:
-    """Return counts (B,) of terms -> the sums by falling count (B,), and for each k how many of them have more than k terms."""
+    """Return the order of sums by falling count (B,), and for each k how many have more than k terms.
+
+    counts (B,): the terms of each sum.
+    """
     most = int(counts.max(initial=0))
     # a stable sort of 8 or 16 bits is NumPy's radix sort
     order = np.argsort((most - counts).astype(np.min_scalar_type(most)), kind="stable")
@@ -27,7 +30,7 @@ def longest_first(counts: Ints) -> tuple[Ints, list[int]]:
 
 
 def items(rows: Array) -> Array:
-    """Return rows (M, D), contiguous, D > 0 -> the same memory as (M,) items, a row each."""
+    """Return contiguous rows (M, D), D > 0, viewed as (M,) items, one for each row."""
     return rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize)))[:, 0]
 
 
@@ -65,7 +68,7 @@ def add_rows(rows: Array, source: Ints, target: Ints, total: Array, scratch: Scr
 
 
 def _add_terms(rows: Array, terms: Iterable[Ints], having: Sequence[int], sums: Array, scratch: Scratch) -> None:
-    """Add to the first having[k] sums (B, D) the k-th of terms, one row of rows (M, D) each, term after term."""
+    """Add terms to sums (B, D): the k-th of terms, rows of rows (M, D), goes to the first having[k] sums."""
     term = scratch("term", *sums.shape, dtype=rows.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         for n, index in zip(having, terms):

@@ -1,1 +1,1 @@
-"""Layers that move, join, cut and resize what is in a blob."""
+"""Layers that move, join, cut and resize a blob's content."""

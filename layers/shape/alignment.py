@@ -31,19 +31,19 @@ IDENTITY: Map = (None, 1, 0)
 
 
 class UndefinedMapException(Error):  # noqa: N818
-    """The layer type does not map coordinates."""
+    """An error: the layer type does not map coordinates."""
 
 
 class DisconnectedError(AlignmentError):
-    """Bottoms that are not made from one blob."""
+    """An error: the bottoms are not made from one blob."""
 
 
 class AxisMismatchException(Error):  # noqa: N818
-    """Two maps act on different axes."""
+    """An error: two maps act on different axes."""
 
 
 def compose(base_map: Map, next_map: Map) -> Map:
-    """base_map after next_map. Raises AxisMismatchException."""
+    """Return base_map after next_map. Raises AxisMismatchException."""
     axis1, a1, b1 = base_map
     axis2, a2, b2 = next_map
     if axis1 is not None and axis2 is not None and axis1 != axis2:
@@ -58,7 +58,7 @@ def inverse(coord_map: Map) -> Map:
 
 
 def offsets_of(coord_map: Map) -> list[int]:
-    """Where a blob is cut so that it aligns with the one that the map leads to: one number, or one for each axis.
+    """Return the offsets at which to cut a blob to align it by this map: one number, or one for each axis.
 
     Raises AlignmentError for another scale, or an offset that is negative or fractional.
     """
@@ -73,8 +73,10 @@ def offsets_of(coord_map: Map) -> list[int]:
 
 
 def alignment(nodes: Sequence[Node], start: str, end: str) -> Map | None:
-    """Return the map from one blob to another through the nearest that both are made from, by the layers' first bottoms; None
-    where there is none. Raises UndefinedMapException for a layer between them that does not map coordinates.
+    """Return the map from one blob to another through their nearest common source, or None.
+
+    Sources are followed by the layers' first bottoms. Raises UndefinedMapException for a layer between them that does not map
+    coordinates.
     """
     ours, theirs = _way_back(nodes, start), _way_back(nodes, end)
     common = set(ours).intersection(theirs)
@@ -86,7 +88,7 @@ def alignment(nodes: Sequence[Node], start: str, end: str) -> Map | None:
 
 
 def _way_back(nodes: Sequence[Node], name: str) -> list[tuple[int, str]]:
-    """Return the blob and those it is made from, each with the index of its node: an in-place blob comes once for each."""
+    """Return the blob and its sources, each with its node's index. An in-place blob occurs once for each node."""
     way: list[tuple[int, str]] = []
     for i in reversed(range(len(nodes))):
         if name in nodes[i].top_names:
@@ -105,7 +107,7 @@ def _joined(nodes: Sequence[Node], way: Sequence[tuple[int, str]]) -> Map:
 
 
 def map_of(node: Node) -> Map:
-    """Return the map of a node's layer, of a type that longjon's Caffe aligns through. Raises UndefinedMapException."""
+    """Return the map of a node's layer, for types that longjon's Caffe aligns. Raises UndefinedMapException."""
     layer = node.layer
     if layer.elementwise or layer.same_positions or (isinstance(layer, Concat) and layer.axis == 1):
         return IDENTITY
@@ -120,7 +122,7 @@ def map_of(node: Node) -> Map:
 
 
 def _align(layer: Crop, found: Map | None, bottom: Sequence[Blob]) -> None:
-    """Put the offsets that longjon's Caffe takes into crop_param.
+    """Write the offsets of longjon's Caffe to crop_param.
 
     found: the map between the bottoms, None if they are not made from one blob. Raises Error where that Caffe stops.
     """
@@ -137,7 +139,7 @@ def _align(layer: Crop, found: Map | None, bottom: Sequence[Blob]) -> None:
 
 
 def settle_crops(nodes: Sequence[Node]) -> None:
-    """Make a net's Crops without crop_param all longjon's, or all BVLC's.
+    """Make a net's Crops without crop_param all longjon's or all BVLC's.
 
     Without a fork they are longjon's if its Caffe has offsets for every one, and no layer has BVLC's field. Raises LayerError
     in a net of longjon's whose bottoms do not align.
@@ -163,8 +165,9 @@ def settle_crops(nodes: Sequence[Node]) -> None:
 
 
 def _align_all(nodes: Sequence[Node], crops: Mapping[int, Crop]) -> str:
-    """Align the Crops, by the indices of their nodes, as longjon's Caffe does; return why they are BVLC's, "" if nothing says
-    so. Raises LayerError in a net of longjon's whose bottoms do not align.
+    """Align the Crops, given by their nodes' indices, as longjon's Caffe does.
+
+    Return the reason why they are BVLC's, or "". Raises LayerError in a net of longjon's whose bottoms do not align.
     """
     for i, layer in crops.items():
         try:

@@ -17,7 +17,7 @@ from minicaffe.reads import Axis, along, moved
 class Concat(Layer):
     """y = x_0, x_1, ... one after the other along `axis` (default 1; concat_dim is its older name).
 
-    Bottoms joined end to end along one axis. Source: Caffe's concat_layer.hpp.
+    Source: Caffe's concat_layer.hpp.
 
     bottom[i]: x_i (..., K_i, ...), equal but for the axis. top: y (..., sum of K_i, ...). One bottom: top shares its memory.
     Raises LayerError when axis is out of range, both axis and concat_dim are given, or the other axes differ.
@@ -79,7 +79,7 @@ class Concat(Layer):
 
 
 def read_axis(layer: Layer, x: Blob, block: str, older: str) -> int:
-    """Return the block's axis, or the field that is its older name. Raises LayerError where both are given."""
+    """Return the block's axis, or its older field. Raises LayerError if both are given."""
     param = getattr(layer.param, block)
     if param.HasField("axis") and param.HasField(older):
         message = f"give axis or {older}, not both: axis {param.axis}, {older} {getattr(param, older)}"
@@ -89,25 +89,28 @@ def read_axis(layer: Layer, x: Blob, block: str, older: str) -> int:
 
 
 def rows(part: Blob, whole: Blob, axis: int) -> tuple[int, int, int]:
-    """Return how many rows there are (what follows one another from axis on), a part's numbers in one, and the whole's."""
+    """Return the number of rows, the numbers in a row of the part, and those of the whole.
+
+    A row is contiguous from axis on.
+    """
     return math.prod(part.shape[:axis]), math.prod(part.shape[axis:]), math.prod(whole.shape[axis:])
 
 
 def offsets(parts: Sequence[Blob], axis: int) -> list[int]:
-    """Where in a whole row each part begins."""
+    """Return where each part begins in a row of the whole."""
     lengths = [math.prod(blob.shape[axis:]) for blob in parts]
     return [sum(lengths[:i]) for i in range(len(parts))]
 
 
 def without(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
-    """Return a shape with one axis blotted out, for comparing the others."""
+    """Return a shape with one axis masked, to compare the others."""
     return (*shape[:axis], None, *shape[axis + 1 :])
 
 
 class Slice(Layer):
     """top[i] = the bottom between slice_point[i - 1] and slice_point[i] on `axis` (default 1; slice_dim is its older name).
 
-    One bottom cut into tops along one axis; the opposite of Concat. Source: Caffe's slice_layer.hpp.
+    The opposite of Concat. Source: Caffe's slice_layer.hpp.
 
     Without slice_point the parts are equal.
     bottom: x (..., K, ...). top[i]: (..., K_i, ...), the K_i adding up to K. One top: it shares the bottom's memory.
@@ -140,7 +143,7 @@ class Slice(Layer):
             top[0].share(bottom[0])
 
     def _points(self, shape: tuple[int, ...], tops: int) -> list[int]:
-        """Where the tops after the first start."""
+        """Return where the tops after the first start."""
         length, points = shape[self.axis], list(self.param.slice_param.slice_point)
         if not points:
             if length % tops:

@@ -18,7 +18,7 @@ BVLC, LONGJON = "BVLC Caffe", "longjon's Caffe"
 class Crop(Forked):
     """y = x, with every axis from `axis` (default 2) on cut to the second bottom's length, starting at offset.
 
-    The part of one bottom that has another's size. Source: Caffe's crop_layer.hpp; longjon's for automatic offsets.
+    Source: Caffe's crop_layer.hpp; longjon's for automatic offsets.
 
     offset: none (0), one for all cut axes, or one for each. The second bottom gives lengths only; its gradient is 0.
     Without crop_param the layer is BVLC's, with offset 0, or longjon's (FCN, HED), with the offsets that align x with the
@@ -70,7 +70,7 @@ class Crop(Forked):
         top[0].reshape(*x[:axis], *reference[axis:])
 
     def offsets(self, axes: int) -> list[int]:
-        """One offset for each of the cut axes."""
+        """Return one offset for each of the cut axes."""
         given = list(self.param.crop_param.offset) or [0]
         if len(given) not in (1, axes):
             raise self.error(
@@ -86,11 +86,11 @@ class Crop(Forked):
         self.launch("permute.gather", top[0].count, top[0].count, *self._axes(bottom[0], top[0]), x, y)
 
     def _start(self, x: Blob) -> int:
-        """Where in x the cut begins, in bytes."""
+        """Return where in x the cut begins, in bytes."""
         return sum((cut.start or 0) * step for cut, step in zip(self._cut, steps_of(x.shape))) * x.dtype.itemsize
 
     def _axes(self, x: Blob, y: Blob) -> tuple[int, int]:
-        """Return how many axes there are, and the address of y's lengths and x's steps."""
+        """Return the number of axes, and the address of y's lengths and x's steps."""
         return len(y.shape), on_device(self._tables, [*y.shape, *steps_of(x.shape)])
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -106,12 +106,12 @@ class Crop(Forked):
 
 
 class Padding(Layer):
-    """y = x with pad_beg rows and columns of zeros before it and pad_end after it; negative numbers take as many off.
+    """y = x with pad_beg rows and columns of zeros before it and pad_end after it. Negative numbers crop.
 
     Source: gpapan/caffe's padding_layer.cpp.
 
     bottom: x (N, C, H, W). top: y (N, C, H + pad_beg + pad_end, W + pad_beg + pad_end).
-    Raises LayerError for a bottom of other than 4 axes, for one pad above and the other below 0, and where nothing is left.
+    Raises LayerError for a bottom of other than 4 axes, for one pad above and the other below 0, and if nothing is left.
     """
 
     type = "Padding"
@@ -147,7 +147,7 @@ class Padding(Layer):
 
 
 def place(source: Array, target: Array, start: int) -> None:
-    """Compute target (N, C, H', W') = source (N, C, H, W) from row and column `start` on (negative: cut there); the rest 0."""
+    """Write source (N, C, H, W) to target (N, C, H', W') from row and column `start` on, else 0. Negative start crops."""
     first = abs(start)
     small = target if start < 0 or target.shape[2] < source.shape[2] else source
     inner = (..., slice(first, first + small.shape[2]), slice(first, first + small.shape[3]))

@@ -1,4 +1,4 @@
-"""Interp: maps resized bilinearly, corners on corners.
+"""Interp: maps resized bilinearly, with aligned corners.
 
     y[i, j] = the sum over two rows r and two columns c of (their shares) * x[r, c],
     row i of OH lies at i * ratio, ratio = (H - 1) / (OH - 1) (0 for OH = 1), between floor(i * ratio) and the next row
@@ -31,8 +31,9 @@ axis that keeps its size."""
 
 @dataclass(frozen=True)
 class Taps:
-    """The taps of each of `out` places on an axis of `size`: the place before it, the place after it, and that one's share;
-    computed at first use, as a blob's memory is taken.
+    """The taps of `out` positions on an axis of `size`: the pixels before and after, and the latter's share.
+
+    They are computed on first use, when a blob's memory is allocated too.
     """
 
     size: int
@@ -40,7 +41,7 @@ class Taps:
 
     @property
     def ratio(self) -> np.float32:
-        """The step from one place to the next."""
+        """Return the step from one position to the next."""
         ratio: np.float32 = np.float32(self.size - 1) / np.float32(self.out - 1) if self.out > 1 else np.float32(0)
         return ratio
 
@@ -60,17 +61,17 @@ class Taps:
         return np.asarray(self.ratio * np.arange(self.out, dtype=np.float32))
 
     def shares(self, dtype: np.dtype[np.floating]) -> tuple[Array, Array]:
-        """Return the weights of the place before and of that after, (out,) each."""
+        """Return the weights of the pixels before and after, (out,) each."""
         after = self.share.astype(dtype)
         return 1 - after, after
 
     def axis(self, dtype: np.dtype[np.floating], first: int) -> TapArrays:
-        """Return the places, which are counted from `first` on, and their shares."""
+        """Return the pixels, counted from `first` on, and their shares."""
         kept = slice(1 if self.size == self.out else 2)
         return np.stack([self.before, self.after])[kept].astype(np.uintp) + np.uintp(first), np.stack(self.shares(dtype))[kept]
 
     def runs(self, longest: int) -> list[Run]:
-        """Return the places cut where the step from one to the next changes, and into at most `longest`."""
+        """Return the positions in runs of constant step, at most `longest` long."""
         step = max(1, int(self.ratio))
         breaks = np.diff(np.stack([self.before, self.after]) - step * np.arange(self.out)).any(axis=0)
         starts = sorted({*range(0, self.out, longest), *(np.flatnonzero(breaks) + 1).tolist()})
@@ -125,21 +126,21 @@ def _bands(size: int, out: int, dtype: str, width: int, transposed: bool) -> lis
 
 
 def multiply_rows(bands: list[Band], x: Array, y: Array) -> Array:
-    """Compute y (M, H', W) = the bands' matrix (H', H) times each map of x (M, H, W)."""
+    """Compute y (M, H', W'): the bands' matrix (H', H) times each map of x (M, H, W')."""
     for to, source, band in bands:
         np.matmul(band, x[:, source], out=y[:, to])
     return y
 
 
 def multiply_columns(bands: list[Band], x: Array, y: Array) -> Array:
-    """Compute y (M, H, W') = each map of x (M, H, W) times the transpose of the bands' matrix (W', W)."""
+    """Compute y (M, H, W'): each map of x (M, H, W) times the transpose of the bands' matrix (W', W)."""
     for to, source, band in bands:
         np.matmul(x[:, :, source], band.T, out=y[:, :, to])
     return y
 
 
 def shrink(rows: Taps, columns: Taps, x: Array, y: Array) -> None:
-    """Compute y (M, H', W') of the maps x (M, H, W), from the neighbours of each place: rows first, then columns."""
+    """Compute y (M, H', W') from the neighbours of each position in x (M, H, W): rows first, then columns."""
     row_runs, column_runs = rows.runs(max(1, BLENDED // columns.size)), columns.runs(columns.out)
     above, below = (share[:, None] for share in rows.shares(x.dtype))
     left, right = columns.shares(x.dtype)
@@ -154,7 +155,7 @@ def shrink(rows: Taps, columns: Taps, x: Array, y: Array) -> None:
 
 
 def _blend(a: Array, a_share: Array, b: Array, b_share: Array, out: Array, more: Array) -> None:
-    """Compute out = a * a_share + b * b_share; more: memory of out's shape."""
+    """Compute out = a * a_share + b * b_share. more: memory of out's shape."""
     np.multiply(a, a_share, out=out)
     np.multiply(b, b_share, out=more)
     np.add(out, more, out=out)
@@ -164,7 +165,10 @@ Near = list[tuple[NDArray[np.intp], Array]]
 
 
 def neighbours(rows: Taps, columns: Taps, dtype: np.dtype[np.floating]) -> Near:
-    """Four times the place in a map of each of y's, and its share, (H' * W') each; twice if an axis keeps its size."""
+    """Return the four neighbours of each of y's pixels in a map, and their shares, (H' * W',) each.
+
+    There are two, or one, if axes keep their size.
+    """
     pairs = [
         list(zip((taps.before, taps.after), taps.shares(dtype)))[: 1 if taps.size == taps.out else 2]
         for taps in (rows, columns)
@@ -177,7 +181,7 @@ def neighbours(rows: Taps, columns: Taps, dtype: np.dtype[np.floating]) -> Near:
 
 
 def sample(near: Near, x: Array, y: Array) -> None:
-    """Compute y (M, H', W') of the maps x (M, H, W), from nothing but the neighbours of each place."""
+    """Compute y (M, H', W') from x (M, H, W), reading only the neighbours of each position."""
     (first, first_share), *others = near
     more = np.empty(len(first), x.dtype)
     for one, out in zip(*(maps.reshape(len(maps), math.prod(maps.shape[1:])) for maps in (x, y))):
@@ -190,7 +194,7 @@ def sample(near: Near, x: Array, y: Array) -> None:
 
 
 def scatter(near: Near, dy: Array, dx: Array) -> None:
-    """Compute dx (M, H, W) of dy (M, H', W'): the transpose of sample."""
+    """Compute dx (M, H, W) from dy (M, H', W'): the transpose of sample."""
     for one, out in zip(dy.reshape(len(dy), math.prod(dy.shape[1:])), dx):
         whole = np.zeros(out.size, out.dtype)
         for place, share in near:
@@ -199,7 +203,7 @@ def scatter(near: Near, dy: Array, dx: Array) -> None:
 
 
 class Resizing(NamedTuple):
-    """The pads at the start and at the end, and how the rows and the columns that they leave are resized."""
+    """The pads at the start and at the end, and the resizing of the remaining rows and columns."""
 
     pads: tuple[int, int]
     rows: Taps
@@ -208,7 +212,7 @@ class Resizing(NamedTuple):
 
 @kernel
 def resize(x: Array, how: Resizing, y: Array) -> None:
-    """Write y (N, C, OH, OW) of x (N, C, H, W)."""
+    """Write y (N, C, OH, OW): x (N, C, H, W) resized."""
     x, y = maps_of(x, how), y.reshape(-1, how.rows.out, how.columns.out)
     if SPARSE * how.rows.out * how.columns.out < how.rows.size * how.columns.size:
         near = neighbours(how.rows, how.columns, x.dtype)
@@ -229,7 +233,7 @@ def resize(x: Array, how: Resizing, y: Array) -> None:
 
 @kernel
 def resize_backward(dy: Array, how: Resizing, dx: Array) -> None:
-    """Write dx (N, C, H, W) of dy (N, C, OH, OW)."""
+    """Write dx (N, C, H, W) from dy (N, C, OH, OW)."""
     if any(how.pads):
         dx[...] = 0
     dx, dy = maps_of(dx, how), dy.reshape(-1, how.rows.out, how.columns.out)
@@ -244,14 +248,17 @@ def resize_backward(dy: Array, how: Resizing, dx: Array) -> None:
 
 
 def maps_of(array: Array, how: Resizing) -> Array:
-    """Return (N, C, H, W) as (N * C, H', W'), a view of what the pads leave."""
+    """Return an array (N, C, H, W) without the pads as a view (N * C, H', W')."""
     n, c, h, w = array.shape
     start, end = -how.pads[0], how.pads[1]
     return array.reshape(n * c, h, w)[:, start : h + end, start : w + end]
 
 
 def _product(how: Resizing, rows: list[Band], columns: list[Band], x: Array, y: Array) -> bool:
-    """Compute y (M, H', W') = rows x (M, H, W) columns^T; whether it may stay: 0 * inf would spread within a band."""
+    """Compute y (M, H', W') = rows x (M, H, W) columns^T.
+
+    Return whether y is valid: 0 * inf would spread within a band.
+    """
     if how.rows.size == how.rows.out and how.columns.size == how.columns.out:
         y[...] = x
         return True
@@ -269,7 +276,7 @@ def _each_maps(how: Resizing, maps: int, step: Callable[[Index], None]) -> None:
 
 
 class Interp(Layer):
-    """x, after a crop of -pad_beg rows and columns at the start and -pad_end at the end, resized bilinearly.
+    """x, cropped by -pad_beg rows and columns at the start and -pad_end at the end, then resized bilinearly.
 
     shrink_factor s: (H - 1) / s + 1 rows; zoom_factor z: H + (H - 1) (z - 1); both: shrunk, then zoomed; else height and width.
     bottom: x (N, C, H, W). top: y (N, C, OH, OW).
@@ -313,11 +320,11 @@ class Interp(Layer):
 
     @property
     def how(self) -> Resizing:
-        """The way maps are resized."""
+        """Return how maps are resized."""
         return Resizing(self.pads, self.rows, self.columns)
 
     def resized(self, size: int, axis: int) -> int:
-        """Return how many rows (axis 0) or columns (axis 1) `size` become."""
+        """Return to how many rows (axis 0) or columns (axis 1) `size` is resized."""
         param = self.param.interp_param
         if not (param.HasField("shrink_factor") or param.HasField("zoom_factor")):
             return param.width if axis else param.height

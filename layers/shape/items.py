@@ -1,4 +1,4 @@
-"""Layers that take items of a batch, or channels, by index or by a selector."""
+"""Layers that select items of a batch, or channels, by index or by a selector."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def whole_numbers(
 ) -> NDArray[np.intp]:
     """Return values as integers.
 
-    Raises LayerError, which shows the first one that is not a whole number in [0, end); error: makes it of that number.
+    Raises LayerError with the first one that is not a whole number in [0, end). error: makes the LayerError from that number.
     """
     with np.errstate(invalid="ignore"):
         index = values.astype(np.int32)  # what it cannot hold becomes negative, and so a great number without sign
@@ -85,7 +85,10 @@ def whole_numbers(
 
 
 def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:
-    """total[index[m]] += rows[m] for every m; rows (M, ...), index (M), total (N, ...). Equal indices are added up first."""
+    """Add rows[m] to total[index[m]] for every m, equal indices first.
+
+    rows (M, ...), index (M), total (N, ...).
+    """
     if not len(index):
         return
     order = np.argsort(index, kind="stable")  # equal indices together, in their order; add.at takes them one by one
@@ -94,24 +97,24 @@ def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:
 
 
 class Filter(DynamicTops):
-    """y[i] = x[i] without the items n for which selector[n] is 0.
+    """y[i] = the items of x[i] whose selector is not 0.
 
-    Only the items of a batch that a selector names: y = x[selector != 0]. Source: Caffe's filter_layer.cpp.
-
-    With channel-pruning's filter_param it is another layer, ChannelFilter.
-
-    ChannelFilter: Filter with channel-pruning's filter_param: the channels for which the stored selector is not 0.
-
-        y = x's channels c with selector[c] != 0, in order        dx = dy in those channels, 0 in the others
-
-    Source: He et al., Channel Pruning (arXiv:1707.06168); ethanhe42/caffe-pro's filter_layer.cpp and .cu, of which the code for
-    the CPU is not written.
+    Source: Caffe's filter_layer.cpp.
 
     bottom: any number of x[i] (N, ...), then the selector (N), which may have more axes of length 1. top: y[i] (M, ...), M
     being how many numbers of the selector are not 0. The tops have their true shapes from the first forward on; before
     that, they are given all N items.
     Raises LayerError when the selector has more than N numbers or a bottom another number of items, or the tops are not
     one fewer than the bottoms.
+
+    With channel-pruning's filter_param it is another layer, ChannelFilter.
+
+    ChannelFilter is Filter with channel-pruning's filter_param: the channels for which the stored selector is not 0.
+
+        y = x's channels c with selector[c] != 0, in order        dx = dy in those channels, 0 in the others
+
+    Source: He et al., Channel Pruning (arXiv:1707.06168); ethanhe42/caffe-pro's filter_layer.cpp and .cu, of which the code for
+    the CPU is not written.
     """
 
     type = "Filter"
@@ -163,7 +166,7 @@ class Filter(DynamicTops):
             self.launch("filter.filter", y.count, y.count, math.prod(x.shape[1:]), kept, source, target)
 
     def _device_table(self, items: int) -> int:
-        """Return the address of the kept items' numbers, then of every item's place among them, -1 for none."""
+        """Return the address of the kept items' numbers, then of each item's position among them, -1 for none."""
         places = np.full(items, -1)
         places[self._selected] = np.arange(len(self._selected))
         return on_device(self._tables, np.concatenate([self._selected, places]))
@@ -184,7 +187,7 @@ class Filter(DynamicTops):
 
 
 class ChannelFilter(Layer):
-    """Each bottom without the channels, on filter_param.axis (default 1), whose selector is 0.
+    """The channels of each bottom, on filter_param.axis (default 1), whose selector is not 0.
 
     bottom[i]: x (N, C, ...), of one length on the axis. top[i]: y (N, num_output, ...). blob: selector (C,), 1 unless stored;
     it gets no gradient. Raises LayerError for other shapes, num_output 0, and in forward for a selector that keeps another
@@ -217,7 +220,7 @@ class ChannelFilter(Layer):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=0)
 
     def selected(self) -> NDArray[np.intp]:
-        """Return the channels that stay. Raises LayerError where they are not num_output."""
+        """Return the selected channels. Raises LayerError if they are not num_output."""
         kept, wanted = np.flatnonzero(self.blobs[0].read_data()), self.param.filter_param.num_output
         if len(kept) != wanted:
             wrong = f"its selector keeps {len(kept)} channels, num_output is {wanted}: it needs the stored weights"
@@ -238,9 +241,9 @@ class ChannelFilter(Layer):
 
 
 class Gather(Layer):
-    """Each top is the bottom of its place, in the bottom's memory (data and diff).
+    """The bottoms as tops: each top shares its bottom's memory (data and diff).
 
-    What temporal segment networks' Caffe joins from all its MPI ranks; in one process, the bottoms themselves.
+    In temporal segment networks' Caffe it joins the bottoms of all MPI ranks. In one process the tops are the bottoms.
 
         y_i = x_i        dx_i = dy_i
 
@@ -265,17 +268,17 @@ class Gather(Layer):
             y.share_diff(x)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing: the tops are the bottoms' memory."""
+        """Do nothing: the tops share the bottoms' memory."""
 
     forward_gpu = forward_cpu
 
 
 class Scatter(Gather):
-    """Each top is the bottom of its place, in the bottom's memory (data and diff).
+    """The bottoms as tops: each top shares its bottom's memory (data and diff).
 
-    What temporal segment networks' Caffe deals out to all its MPI ranks; in one process, the bottoms themselves.
+    In temporal segment networks' Caffe it deals batches out to all MPI ranks. In one process the tops are the bottoms.
 
-    It undoes Gather, and is as it is here. Source: PSPNet's scatter_layer.cpp (Wang et al., 2016), the same fork's.
+    It undoes Gather, and here works like it. Source: PSPNet's scatter_layer.cpp (Wang et al., 2016), the same fork's.
 
     bottom[i]: any shapes. top[i]: x[i]. Raises LayerError when there are not as many tops as bottoms.
     """

@@ -20,7 +20,7 @@ Tables = dict[bytes, Blob]
 
 
 class Rearranged(Layer):
-    """y's numbers are those of `arranged(x)`, in order; a layer of the family writes it, and a reshape.
+    """y's numbers are those of `arranged(x)`, in order. Subclasses define arranged and reshape.
 
     bottom: x. top: y, with as many numbers.
     """
@@ -31,8 +31,9 @@ class Rearranged(Layer):
     copies = (0, 0)
 
     def arranged(self, x: Array) -> Array:
-        """Return a view of x (contiguous, of the bottom's shape) with y's numbers in y's order; its axes may be others than
-        y's.
+        """Return a view of x with y's numbers in y's order. Its axes may differ from y's.
+
+        x is contiguous and has the bottom's shape.
         """
         raise NotImplementedError
 
@@ -60,7 +61,7 @@ class Rearranged(Layer):
             self.launch("permute.scatter", count, count, axes, table, dy, dx)
 
     def _device_table(self, x: Blob) -> tuple[int, int, int]:
-        """Return how many axes the view has, the address of their lengths and steps, and where in x it begins, in bytes."""
+        """Return the view's number of axes, the address of their lengths and steps, and its start in x, in bytes."""
         whole = np.empty(x.shape, np.int8)
         view = self.arranged(whole)
         start = address_of(view) - address_of(whole)
@@ -68,12 +69,12 @@ class Rearranged(Layer):
 
 
 def steps_of(shape: tuple[int, ...]) -> list[int]:
-    """Return how far apart neighbours on each axis lie in memory, in numbers."""
+    """Return the distance of neighbours in memory on each axis, in numbers."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def on_device(tables: Tables, numbers: ArrayLike) -> int:
-    """Return the address of numbers (K,), as int32, on the GPU; copied there only when none of a layer's tables holds them."""
+    """Return the address of numbers (K,) as int32 on the GPU. They are copied only if no table of the layer holds them."""
     array = np.asarray(numbers, np.int32)
     table = tables.get(array.tobytes())
     if table is None:
@@ -87,7 +88,7 @@ def on_device(tables: Tables, numbers: ArrayLike) -> int:
 class Permute(Rearranged):
     """y = transpose(x, order): axis i of y is axis order[i] of x.
 
-    The axes in another order, y = transpose(x, order). Source: the SSD fork's permute_layer.cpp.
+    Source: the SSD fork's permute_layer.cpp.
 
     bottom: x, any shape. top: y, of x's shape in that order. permute_param.order lists axes; those it leaves out follow
     in order, so that `order: 0 order: 2 order: 3 order: 1` makes (N, C, H, W) into (N, H, W, C).
@@ -115,7 +116,7 @@ class Permute(Rearranged):
 class Transpose(Rearranged):
     """y = transpose(x, dim): axis i of y is axis dim[i] of x.
 
-    The axes in another order, y = transpose(x, dim). Source: CTPN's transpose_layer.cpp (Tian et al., 2016).
+    Source: CTPN's transpose_layer.cpp (Tian et al., 2016).
 
     bottom: x, any shape. top: y, of x's shape in that order. transpose_param.dim lists every axis of x once.
     Raises LayerError for a list that does not.
@@ -139,7 +140,7 @@ class Transpose(Rearranged):
 class Reverse(Rearranged):
     """y = x with reverse_param.axis (default 0; negative: from the end) back to front.
 
-    One axis back to front, y[i] = x[K - 1 - i] along it. Source: CTPN's reverse_layer.cpp (Tian et al., 2016).
+    Source: CTPN's reverse_layer.cpp (Tian et al., 2016).
 
     bottom: x (any shape). top: y (the same shape). Raises LayerError when x has no such axis.
     """
@@ -158,7 +159,7 @@ class Reverse(Rearranged):
 class Flip(Rearranged):
     """y = x with its last axis back to front (flip_param.flip_width, the default), its last but one (flip_height), or both.
 
-    Maps mirrored, y[h, w] = x[h, W - 1 - w]. Source: happynear/caffe-windows' flip_layer.cpp.
+    Source: happynear/caffe-windows' flip_layer.cpp.
 
     bottom: x (N, C, H, W). top: y (the same shape). Raises LayerError for another number of axes.
     """
@@ -178,9 +179,7 @@ class Flip(Rearranged):
 
 
 class ShuffleChannel(Rearranged):
-    """The channels as a table of `group` rows, read column by column: the first of each group, the second of each, ...
-
-    The channels of groups, interleaved: y[n, j g + i, ...] = x[n, i C/g + j, ...].
+    """The channels of groups, interleaved: y[n, j g + i, ...] = x[n, i C/g + j, ...].
 
     Source: Zhang et al., ShuffleNet (arXiv:1707.01083); farmingyard's shuffle_channel_layer.cpp.
 
@@ -216,9 +215,7 @@ class ShuffleChannel(Rearranged):
 
 
 class Reorg(Rearranged):
-    """The numbers of x in darknet's order, as C s^2 channels of a map s times smaller each way; with reverse, larger.
-
-    An image's numbers in darknet's order, as more channels of a smaller map (YOLO's passthrough layer), and back.
+    """The numbers of x in darknet's order, as more channels of smaller maps (YOLO's passthrough), or with reverse back.
 
     With s = stride and K = C / s^2, for an image x (C, H, W):
         reorg     x's memory read as (K, H, s, W, s), its axes in the order 2, 4, 0, 1, 3; y is (C s^2, H / s, W / s)
@@ -257,11 +254,11 @@ class Reorg(Rearranged):
         return view
 
     def split(self, c: int, h: int, w: int) -> tuple[int, ...]:
-        """Return the five axes as which an image's memory is read."""
+        """Return the five axes in which an image's memory is read."""
         s, k = self.stride, c // (self.stride * self.stride)
         return (s, s, k, h, w) if self.reverse else (k, h, s, w, s)
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The order of those axes, counted from 1."""
+        """Return the order of those axes, counted from 1."""
         return (3, 4, 1, 5, 2) if self.reverse else (3, 5, 1, 2, 4)

@@ -1,4 +1,4 @@
-"""Reduction and Tile: axes summed up, and an axis repeated."""
+"""Reduction and Tile: axes summed, and an axis repeated."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Reduction(Layer):
 
 
 def reduce(x: Array, operation: int) -> Array:
-    """(N, K) -> (N,): the sum of each row, of its absolute values (ASUM) or of its squares (SUMSQ)."""
+    """Return the sum of each of rows (N, K), of its absolute values (ASUM) or of its squares (SUMSQ): (N,)."""
     if operation == SUMSQ:
         return np.einsum("nk,nk->n", x, x)  # type: ignore[no-any-return]
     return (np.abs(x) if operation == ASUM else x).sum(axis=1)  # type: ignore[no-any-return]

@@ -22,7 +22,7 @@ from minicaffe.reads import Axis
 
 
 class Reshape(Layer):
-    """Replace the num_axes axes from `axis` on (default: all) by shape.dim: 0 copies the bottom's axis, -1 is inferred.
+    """The bottom with num_axes axes from `axis` on (default: all) replaced by shape.dim: 0 copies an axis, -1 is inferred.
 
     Nothing is copied. With Synopsys' pixelshuffler it is another layer, PixelShuffle. Source: Caffe's reshape_layer.hpp.
 
@@ -72,7 +72,7 @@ class Reshape(Layer):
         return start, end
 
     def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return what the layer makes of a shape."""
+        """Return the top's shape for a bottom's."""
         start, end = self.replaced_axes(shape)
         dims = list(self.param.reshape_param.shape.dim)
         for i, dim in enumerate(dims):
@@ -102,13 +102,13 @@ class Reshape(Layer):
         return (Axis(last=rows - new_rows, step=new_rows), Axis()) if rows % new_rows == 0 else None
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing: the top is the bottom's memory."""
+        """Do nothing: the top shares the bottom's memory."""
 
     forward_gpu = forward_cpu
 
 
 def infer_axis(shape: tuple[int, ...], new: Sequence[int]) -> int | None:
-    """Return what -1 stands for in new, a reshaping of shape; None where nothing fits.
+    """Return the length of the -1 in new, a reshaping of shape, or None if nothing fits.
 
     Axes of length 0 that stay (0 rois) are left out of both counts, so that (0, 21, 7) as [0, -1] still is (0, 147).
     """
@@ -119,9 +119,9 @@ def infer_axis(shape: tuple[int, ...], new: Sequence[int]) -> int | None:
 
 
 class Flatten(Layer):
-    """Make the axes from `axis` (default 1) to `end_axis` (default -1, the last), both included, one axis.
+    """The axes from `axis` (default 1) to `end_axis` (default -1, the last), both included, merged into one.
 
-    Several axes made one, with no copy. Source: Caffe's flatten_layer.hpp.
+    Nothing is copied. Source: Caffe's flatten_layer.hpp.
 
     bottom: x (N, C, H, W). top: y (N, C * H * W) by default, x's memory (data and diff).
     Raises LayerError when an axis is out of range, or end_axis is before axis.
@@ -145,13 +145,13 @@ class Flatten(Layer):
         top[0].share(bottom[0])  # at each reshape: the bottom may have got new memory
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing: the top is the bottom's memory."""
+        """Do nothing: the top shares the bottom's memory."""
 
     forward_gpu = forward_cpu
 
 
 class PixelShuffle(Rearranged):
-    """Each r x r channels become one map r times as high and as wide. reshape_param's other fields have no effect.
+    """Each r x r channels as one map r times as high and wide. reshape_param's other fields have no effect.
 
     bottom: x (N, C, H, W). top: y (N, C / r^2, H r, W r). Raises LayerError when x has not four axes, pixelshuffler is below
     1, or its square does not divide C.

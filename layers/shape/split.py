@@ -1,4 +1,4 @@
-"""Split and Silence: blobs of several readers, and of none."""
+"""Split and Silence: blobs with several readers, and with none."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from minicaffe.threads import Index, each_block
 
 
 class Split(Layer):
-    """Every top is the bottom; backward adds up all the tops' diffs, also those that nothing wrote (zeros).
+    """Every top is the bottom. Backward sums all the tops' diffs, also unwritten ones (zeros).
 
-    One blob handed to several readers. y_i = x, dx = sum of dy_i. Source: Caffe's split_layer.hpp.
+    y_i = x, dx = sum of dy_i. Source: Caffe's split_layer.hpp.
 
     bottom: x (any shape). top[i]: x, in the bottom's memory (no copy); diffs are separate.
     The net inserts this layer wherever a blob has more than one reader. Raises no LayerError.
@@ -35,7 +35,7 @@ class Split(Layer):
             blob.share_data(bottom[0])  # data alone: each reader writes a diff
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing: the tops are the bottom's memory."""
+        """Do nothing: the tops share the bottom's memory."""
 
     forward_gpu = forward_cpu
 
@@ -70,7 +70,7 @@ class Split(Layer):
 
 
 class Silence(Layer):
-    """Does nothing with its bottoms; their diffs become 0.
+    """A reader that does nothing with its bottoms. Their diffs become 0.
 
     Reads blobs that no other layer reads, so that they are no outputs. Source: Caffe's silence_layer.hpp.
 
@@ -84,7 +84,7 @@ class Silence(Layer):
     copies = (0, 0)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     forward_gpu = forward_cpu
 

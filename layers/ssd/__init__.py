@@ -1,1 +1,1 @@
-"""SSD: prior boxes, matching and mining, detections, and the images to train with."""
+"""SSD: prior boxes, matching and mining, detections, and training images."""

@@ -1,4 +1,4 @@
-"""AnnotatedData: images and the boxes on them from an LMDB or LevelDB of AnnotatedDatums.
+"""AnnotatedData: images with boxes from an LMDB or LevelDB of AnnotatedDatums.
 
     item -> distorted, expanded, cropped, resized, mirrored -> mean and scale
 
@@ -10,7 +10,7 @@ SSD's random crops: boxes drawn in an image until one meets a condition on the o
 
 Source: Liu et al., SSD (arXiv:1512.02325), section 2.2, data augmentation; the SSD fork's sampler.cpp and bbox_util.cpp.
 
-What AnnotatedData does to an image and its boxes before the mean and the scale.
+AnnotatedData changes an image and its boxes before the mean and the scale:
 
     distort_param -> expand_param -> crop by a batch sampler -> resize_param -> noise_param -> crop_size -> mirror
 
@@ -50,7 +50,7 @@ from minicaffe.proto import caffe_pb2
 
 
 def draw_crop(samplers: Sequence[caffe_pb2.BatchSampler], objects: Array, random: np.random.Generator) -> Array | None:
-    """One of the boxes (4,) that the samplers draw for an image with these objects (n, 4); None where they draw none."""
+    """Return a random one of the boxes (4,) that the samplers draw for an image's objects (n, 4), or None."""
     drawn = [box for sampler in samplers if sampler.use_original_image for box in _samples(sampler, objects, random)]
     return drawn[int(random.integers(len(drawn)))] if drawn else None
 
@@ -88,7 +88,7 @@ def sample_box(sampler: caffe_pb2.Sampler, random: np.random.Generator) -> Array
 
 
 def satisfies(box: Array, objects: Array, wanted: caffe_pb2.SampleConstraint) -> bool:
-    """Return whether some object (n, 4) overlaps box (4,), covers it, or is covered by it, as the bounds that are given ask."""
+    """Return whether some object (n, 4) meets the given bounds on overlap with box (4,), or coverage of or by it."""
     measures: dict[str, Callable[[], Array]] = {
         "jaccard_overlap": lambda: jaccard(box[None], objects)[0],
         "sample_coverage": lambda: coverage(box[None], objects),
@@ -108,7 +108,7 @@ def satisfies(box: Array, objects: Array, wanted: caffe_pb2.SampleConstraint) ->
 
 
 def coverage(boxes: Array, others: Array) -> Array:
-    """Return the part of boxes (n or 1, 4) that others (1 or n, 4) cover: (n,)."""
+    """Return the share of boxes (n or 1, 4) that others (1 or n, 4) cover: (n,)."""
     low, high = np.maximum(boxes[:, :2], others[:, :2]), np.minimum(boxes[:, 2:], others[:, 2:])
     shared = np.maximum(high - low, 0).prod(axis=1)
     part: Array = np.divide(shared, box_areas(boxes), out=np.zeros_like(shared), where=shared > 0)
@@ -116,7 +116,7 @@ def coverage(boxes: Array, others: Array) -> Array:
 
 
 def seen_in(crop: Array, objects: Array, emit: caffe_pb2.EmitConstraint | None) -> tuple[Array, NDArray[np.bool_]]:
-    """Return the objects (n, 4) relative to crop (4,), cut at its edges; and which of them count (n,).
+    """Return the objects (n, 4) relative to crop (4,), cut at its edges, and which of them count (n,).
 
     emit: CENTER, only those whose centre lies in the crop; MIN_OVERLAP, only those covered by more than emit_overlap.
     """
@@ -169,7 +169,7 @@ class AnnotatedTransform:
         self.canvas = None if mean is None else mean.mean(axis=(1, 2))
 
     def plain(self) -> caffe_pb2.TransformationParameter:
-        """Return what is left to do: mean and scale, and how images are decoded."""
+        """Return the other fields of transform_param: mean and scale, and how images are decoded."""
         plain = caffe_pb2.TransformationParameter()
         plain.CopyFrom(self.param)
         for field in OWN_FIELDS:
@@ -177,12 +177,13 @@ class AnnotatedTransform:
         return plain
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width of the result for an image of this size that no sampler crops."""
+        """Return the height and width of the result, for an image of this size that no sampler crops."""
         return self.crop if self.crop[0] else self.change.size(height, width)
 
     def __call__(self, image: Array, boxes: Array) -> tuple[Array, Array, Window]:
-        """Return image (C, H, W), changed; those of boxes (n, 7: class, instance, corners, difficult) that are still seen; and
-        where crop_size cut the image.
+        """Return the transformed image (C, H, W), the boxes still visible, and where crop_size cut the image.
+
+        boxes (n, 7): class, instance, corners, difficult.
         """
         pixels = image.transpose(1, 2, 0)
         if self.distort is not None:
@@ -214,7 +215,7 @@ class AnnotatedTransform:
         return self.canvas
 
     def _seen(self, frame: Array | None, boxes: Array) -> Array:
-        """Return the boxes of those objects that count in frame (4,), relative to it; all where there is none."""
+        """Return the boxes that count in frame (4,), relative to it; all without a frame."""
         if frame is None:
             return boxes
         boxes = boxes.copy()
@@ -222,9 +223,9 @@ class AnnotatedTransform:
         return boxes[counts]
 
     def _cropped(self, pixels: Array) -> tuple[Array, Window, Array | None]:
-        """Return the crop of pixels (H, W, C), at random in phase TRAIN, else the centre; where it is.
+        """Return the crop of pixels (H, W, C), its window, and its relative corners (4,).
 
-        And that relative (4,).
+        It is random in phase TRAIN, else central. Without a crop size it is the whole image, without corners.
         """
         (high, wide), (height, width) = self.crop, pixels.shape[:2]
         if not high:
@@ -239,7 +240,7 @@ class AnnotatedTransform:
 
 
 def cut(pixels: Array, crop: Array) -> Array:
-    """Return the part of pixels (H, W, C) in crop (4,), at least a pixel; edges are cut to whole pixels."""
+    """Return the part of pixels (H, W, C) in crop (4,), at least one pixel. Edges are cut to whole pixels."""
     height, width = pixels.shape[:2]
     x, y, x_end, y_end = np.clip(crop, 0, 1) * [width, height, width, height]
     left, top = min(int(x), width - 1), min(int(y), height - 1)
@@ -247,13 +248,13 @@ def cut(pixels: Array, crop: Array) -> Array:
 
 
 class AnnotatedData(PrefetchingLayer):
-    """The items of a database in the order of their keys, from the first again after the last, with their boxes.
+    """The items of a database in the order of their keys, again and again, with their boxes.
 
     No bottom. top: data (batch_size, C, H, W); optionally labels (1, 1, G, 8), a row for each box of the batch as
-    MultiBoxLoss takes them, one of -1 where there is none. annotated_data_param: batch_sampler. transform_param: scale,
+    MultiBoxLoss takes them, one of -1 if there are none. annotated_data_param: batch_sampler. transform_param: scale,
     mean_file, mean_value, mirror, force_color, force_gray, crop_size, crop_h, crop_w, resize_param, distort_param,
-    expand_param, noise_param, emit_constraint. With resize_param's FIT_SMALL_SIZE, height_scale and width_scale corners are
-    in units of these pixels, not of the image.
+    expand_param, noise_param, emit_constraint. With resize_param's FIT_SMALL_SIZE, height_scale and width_scale corners are in
+    units of these pixels, not of the image.
     Raises LayerError for what Data does, items that are no AnnotatedDatums of boxes, fields of transform_param that
     contradict each other, and an image smaller than the crop or than height_scale x width_scale.
     """

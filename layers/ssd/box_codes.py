@@ -1,4 +1,4 @@
-"""SSD's boxes: corners in parts of the image (1 is its width or height), their areas, overlaps and codes.
+"""SSD's boxes: corners relative to the image (1 is its width or height), their areas, overlaps and codes.
 
 A code holds a box relative to its prior box, divided by the prior's 4 variances (unless those are left to the loss):
     CORNER:       box - prior, corner by corner
@@ -26,14 +26,14 @@ CORNER_SIZE = caffe_pb2.PriorBoxParameter.CORNER_SIZE
 
 
 class Priors(NamedTuple):
-    """Prior boxes (P, 4) and their variances (P, 4), ones where the variances are not part of the code."""
+    """Prior boxes (P, 4) and their variances (P, 4), which are ones if the code does not include them."""
 
     boxes: Array
     variances: Array
 
 
 def read_priors(layer: Layer, data: Array, code: int) -> Priors:
-    """Return the priors in a blob (1, 2, 4 P). Raises LayerError for one without an area where code divides by its size."""
+    """Return the priors in a blob (1, 2, 4 P). Raises LayerError for a prior without an area if code divides by its size."""
     boxes, variances = data.reshape(2, -1, 4)
     flat = (boxes[:, 2:] - boxes[:, :2] <= 0).any(axis=1)
     if code != CORNER and flat.any():
@@ -44,7 +44,7 @@ def read_priors(layer: Layer, data: Array, code: int) -> Priors:
 
 
 def box_areas(boxes: Array) -> Array:
-    """Areas (...) of boxes (..., 4): 0 where xmax < xmin or ymax < ymin."""
+    """Return the areas (...) of boxes (..., 4): 0 where xmax < xmin or ymax < ymin."""
     with np.errstate(over="ignore", invalid="ignore"):
         sides = boxes[..., 2:] - boxes[..., :2]
         areas: Array = np.where((sides < 0).any(axis=-1), 0, sides[..., 0] * sides[..., 1])
@@ -52,7 +52,7 @@ def box_areas(boxes: Array) -> Array:
 
 
 def jaccard(boxes: Array, others: Array) -> Array:
-    """Intersection over union (N, K) of boxes (N, 4) with others (K, 4), 0 where they only touch."""
+    """Return the intersection over union (N, K) of boxes (N, 4) and others (K, 4), 0 if they only touch."""
     low = np.maximum(boxes[:, None, :2], others[None, :, :2])
     with np.errstate(over="ignore", invalid="ignore"):
         sides = np.maximum(np.minimum(boxes[:, None, 2:], others[None, :, 2:]) - low, 0)
@@ -63,7 +63,7 @@ def jaccard(boxes: Array, others: Array) -> Array:
 
 
 def decode(codes: Array, priors: Priors, code: int, variance_in_target: bool = False) -> Array:
-    """Boxes (..., P, 4) that codes (..., P, 4) stand for. variance_in_target: the codes are not divided by variances."""
+    """Return the boxes (..., P, 4) of codes (..., P, 4). variance_in_target: the codes are not divided by variances."""
     boxes = priors.boxes
     moves = codes if variance_in_target else codes * priors.variances
     if code == CORNER:
@@ -81,7 +81,7 @@ def decode(codes: Array, priors: Priors, code: int, variance_in_target: bool = F
 def decode_images(
     layer: Layer, codes: Array, priors: Array, code: int, variance_in_target: bool
 ) -> list[tuple[Array, Array | None]]:
-    """Return each image's boxes (L, P, 4), and their areas (L, P) if they are known and all is finite.
+    """Return each image's boxes (L, P, 4), and their areas (L, P) if they are known and finite.
 
     codes (N, P, L, 4); priors as read_priors takes them. Raises LayerError for a prior without an area.
     """
@@ -90,7 +90,7 @@ def decode_images(
 
 
 def refined(priors: Priors, codes: Array | None, images: int, code: int, variance_in_target: bool = False) -> list[Priors]:
-    """Return the priors of each image: the same of all, or RefineDet's, decoded from codes (N, P * 4) of its first stage."""
+    """Return each image's priors: the same for all, or RefineDet's, decoded from its first stage's codes (N, P * 4)."""
     if codes is None:
         return [priors] * images
     boxes = decode(codes.reshape(images, -1, 4), priors, code, variance_in_target)
@@ -112,7 +112,7 @@ def encode(targets: Array, priors: Priors, code: int, variance_in_target: bool =
 
 
 def best_first(scores: Array, least: float, top_k: int | None) -> NDArray[np.intp]:
-    """Return indices of the scores (N,) > least, the top_k best of them, best first; of equal ones the earlier."""
+    """Return the indices of the top_k best scores (N,) > least, best first; of equal ones the earlier first."""
     likely = np.flatnonzero(scores > least)
     if top_k is not None and 0 < top_k < len(likely):  # to find the last of the best takes a fifth of the time of sorting all
         last = np.partition(scores[likely], -top_k)[-top_k]
@@ -130,9 +130,10 @@ def nms(
     eta: float = 1.0,
     areas: Array | None = None,
 ) -> NDArray[np.intp]:
-    """Return indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
-    overlaps a kept one by more than overlap. eta < 1: each box that is kept lowers overlap to eta times it, down to 0.5. areas:
-    the boxes' (N,), for one who asks several times.
+    """Return the indices of the kept boxes (N, 4), best score (N,) first.
+
+    Of the top_k best scores > least each box is kept, unless it overlaps a kept one by more than overlap. eta < 1: each kept
+    box multiplies overlap by eta, down to 0.5. areas: the boxes' (N,), for callers that call several times.
     """
     order = best_first(scores, least, top_k)
     ranked = boxes[order]
@@ -142,7 +143,7 @@ def nms(
 
 @kernel
 def kept_of(boxes: Array, areas: Array, overlap: float, eta: float) -> NDArray[np.intp]:
-    """Return the indices of the boxes (N, 4) of these areas (N,), the best first, that nms keeps."""
+    """Return the indices that nms keeps of the boxes (N, 4) with areas (N,), best first."""
     most = np.zeros(len(boxes), boxes.dtype)  # each box's largest overlap with a kept one
     kept: list[int] = []
     for i in range(len(boxes)):

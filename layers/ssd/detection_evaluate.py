@@ -1,4 +1,4 @@
-"""DetectionEvaluate: which detections are right, for average precision to be computed from.
+"""DetectionEvaluate: right and wrong detections, from which average precision is computed.
 
     per image and class, best score first: a detection takes the true box that it overlaps most
     right: overlap >= overlap_threshold and no better detection took that box; wrong: all others
@@ -30,8 +30,10 @@ CASCADE = [0, 5, 6, 1, 2, 3, 4, 7]
 
 
 class DetectionEvaluate(Forked):
-    """Rows (1, 1, n, 5): first one for each class but the background, -1, class, number of true boxes, -1, -1; then one for
-    each detection: image, class, score, right, wrong (1 or 0), by image, class and score.
+    """Rows (1, 1, n, 5) of true boxes per class, then of right and wrong detections.
+
+    First a row for each class but the background: -1, class, number of true boxes, -1, -1. Then one for each detection, by
+    image, class and score: image, class, score, right, wrong (1 or 0).
 
     bottom: detections (1, 1, n, 7) as DetectionOutput makes them; true boxes (1, 1, G, 8) as MultiBoxLoss takes them.
     top: the rows. evaluate_difficult_gt: false does not count difficult boxes, and a detection of one is neither right nor
@@ -111,14 +113,14 @@ class DetectionEvaluate(Forked):
         top[0].data[...] = table.reshape(top[0].shape)
 
     def training_state(self) -> dict[str, Any]:
-        """Return which image of name_size_file comes next."""
+        """Return the index of name_size_file's next image."""
         return {"next_image": self.next_image} if self.images else {}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
         self.next_image = Fields(state).whole("next_image", 0, len(self.images) - 1) if "next_image" in state else 0
 
     def _rows(self, blob: Blob, i: int) -> Array:
-        """Return the rows of a bottom that are of an image. Raises LayerError for classes that are none."""
+        """Return the rows of a bottom that belong to an image. Raises LayerError for invalid classes."""
         rows: Array = blob.data.reshape(-1, (7, 8)[i])
         rows = rows[rows[:, 0] != -1]
         if self.cascade:
@@ -129,7 +131,7 @@ class DetectionEvaluate(Forked):
         return rows
 
     def _in_image(self, rows: Array, bottom: Sequence[Blob]) -> Array:
-        """Rows of an image with its boxes in the pixels of its file, where that is Cascade R-CNN's to do."""
+        """Return an image's rows. Cascade R-CNN's have boxes in the pixels of the image's file."""
         if not self.cascade or not len(rows):
             return rows
         size, image = self.images[self.next_image], rows[0, 0]
@@ -141,7 +143,7 @@ class DetectionEvaluate(Forked):
         return scaled
 
     def _judged(self, found: Array, truths: Array) -> Array:
-        """Rows (n, 5) for the detections (n, 7) of one image and class."""
+        """Return rows (n, 5) for the detections (n, 7) of one image and class."""
         param = self.param.detection_evaluate_param
         found = found[np.argsort(-found[:, 2], kind="stable")]
         overlaps = self._overlaps(found[:, 3:7], truths[:, 3:7])
@@ -161,8 +163,9 @@ class DetectionEvaluate(Forked):
 
 
 def judge(overlaps: Array, threshold: float, ignored: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which detections (n,), best first, are right and which wrong, by their overlaps (n, G); ignored (G,): boxes that
-    do not count, a detection of which is neither.
+    """Return which detections (n,), best first, are right and which are wrong.
+
+    overlaps: (n, G). ignored (G,): boxes that do not count; a detection of one is neither right nor wrong.
     """
     right, wrong = np.zeros(len(overlaps), bool), np.ones(len(overlaps), bool)
     if overlaps.shape[1]:

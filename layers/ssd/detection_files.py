@@ -1,4 +1,4 @@
-"""The files that DetectionOutput writes: results for evaluation servers, and pictures of the detections.
+"""The files of DetectionOutput: results for evaluation servers, and pictures of the detections.
 
     VOC:    PREFIX + class + ".txt" for each class: image score xmin ymin xmax ymax
     COCO:   PREFIX + ".json": [{"image_id": ..., "category_id": class, "bbox": [x, y, width, height], "score": ...}, ...]
@@ -55,7 +55,10 @@ class Sized(NamedTuple):
 
 
 def read_name_sizes(file: str) -> list[Sized]:
-    """Return the images that a name_size_file lists, "name height width" on each line, from 1 to LARGEST. Raises DataError."""
+    """Return the images listed in a name_size_file, "name height width" on each line, from 1 to LARGEST.
+
+    Raises DataError.
+    """
     try:
         words = [line.split() for line in read_text(granted(file), "lists").split("\n") if line.strip()]
         sizes = [Sized(name, int(height), int(width)) for name, height, width in words]
@@ -78,9 +81,10 @@ def check_frame(resize: caffe_pb2.ResizeParameter | None) -> None:
 
 
 def boxes_in_pixels(boxes: Array, image: Sized, resize: caffe_pb2.ResizeParameter | None) -> Array:
-    """Boxes (n, 4), relative to the net's input, in pixels of image and cut at its edges; resize: how it became the input.
+    """Return boxes (n, 4), relative to the net's input, in the image's pixels, cut at its edges.
 
-    FIT_LARGE_SIZE_AND_PAD: relative to the padded frame. FIT_SMALL_SIZE with height_scale and width_scale: to these.
+    resize: how the image became the input. With FIT_LARGE_SIZE_AND_PAD boxes are relative to the padded frame. With
+    FIT_SMALL_SIZE, height_scale and width_scale they are relative to these.
     """
     size = np.array([image.width, image.height] * 2, boxes.dtype)
     if resize is not None and resize.resize_mode == Resize.FIT_SMALL_SIZE and resize.height_scale and resize.width_scale:
@@ -94,7 +98,7 @@ def boxes_in_pixels(boxes: Array, image: Sized, resize: caffe_pb2.ResizeParamete
 
 
 def margins(image: Sized, resize: caffe_pb2.ResizeParameter) -> Array:
-    """Return the part of the frame that is padding left, above, left, above (4,)."""
+    """Return the padding's share of the frame: left, above, left, above (4,)."""
     wide, wanted = image.width / image.height, resize.width / resize.height
     if wide > wanted:
         return np.array([0, (1 - wanted / wide) / 2] * 2)
@@ -126,7 +130,7 @@ RECORD = ".minicaffe_wrote"
 
 
 class OwnFiles:
-    """The files of a folder, which is created with the first. Raises DataError where no folder can be."""
+    """The files of a folder, which is created with the first file. Raises DataError if it cannot be created."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -137,7 +141,7 @@ class OwnFiles:
             raise DataError(f"{folder}: {nearest} is no folder, and nothing can be written into it")
 
     def check(self, name: str) -> None:
-        """Raise DataError for a file that may not be named here, or for an existing one that no run wrote."""
+        """Raise DataError for an invalid file name, or for an existing file that no run wrote."""
         path = unlinked(granted(self.folder / name), DataError)
         if Path(name).name != name or "\\" in name:
             raise DataError(f'"{name}" leads out of the folder {self.folder}')
@@ -161,7 +165,7 @@ class OwnFiles:
             temporary.write_bytes(content)
 
     def _record(self) -> set[tuple[str, str]]:
-        """Return what runs wrote, read once; incomplete lines are ignored."""
+        """Return the names and digests of the files that runs wrote, read once. Incomplete lines are ignored."""
         if self._written is None:
             self._written = set()
             with suppress(OSError), opened(self.folder / RECORD, follow=False) as lines:
@@ -185,7 +189,7 @@ def _digest(content: bytes) -> str:
 
 
 def files_asked(layer: Layer) -> DetectionFiles | None:
-    """Return what writes the files that a DetectionOutput layer's save_output_param asks for. Raises DataError."""
+    """Return the writer of the files that a DetectionOutput layer's save_output_param requests, or None. Raises DataError."""
     param = layer.param.detection_output_param
     saving = param.save_output_param
     if not saving.output_directory:
@@ -198,7 +202,7 @@ def files_asked(layer: Layer) -> DetectionFiles | None:
 
 
 class Found(NamedTuple):
-    """A detection: the image's name, the class, the score; left, top, width and height in pixels, to a hundredth."""
+    """A detection: image name, class, score; left, top, width and height in pixels, to a hundredth."""
 
     image: str
     label: int
@@ -207,10 +211,10 @@ class Found(NamedTuple):
 
 
 class DetectionFiles:
-    """Collects the detections image by image, and writes the files after the last one.
+    """A collector of each image's detections. It writes the files after the last image.
 
-    The images are those of name_size_file, or its first num_test_image; then the first comes again.
-    Raises DataError for a bad label map, list, format or directory, and for an existing file that no run wrote.
+    The images are name_size_file's, or its first num_test_image, again and again. Raises DataError for a bad label map, list,
+    format or directory, and for an existing file that no run wrote.
     """
 
     def __init__(self, param: caffe_pb2.SaveOutputParameter, labels: list[int]) -> None:
@@ -240,7 +244,7 @@ class DetectionFiles:
             self.own.check(file)
 
     def add(self, rows: Array) -> None:
-        """Take the next image's detections (n, 6): class, score, corners relative to the net's input. Raises Error."""
+        """Add the next image's detections (n, 6): class, score, corners relative to the net's input. Raises Error."""
         image = self.images[self.next]
         corners = boxes_in_pixels(rows[:, 2:].astype(np.float32), image, self.resize)
         boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
@@ -258,7 +262,7 @@ class DetectionFiles:
         return {"next": self.next, "found": [list(one) for one in self.found]}
 
     def restore(self, fields: Fields) -> None:
-        """Go on from a state(). Raises ValueError for a state that does not fit these images."""
+        """Continue from a state(). Raises ValueError for a state that does not fit these images."""
         following = fields.whole("next", 0, self.count - 1)
         names = {image.name for image in self.images}
         found = [self._found(one, f"{fields.path('found')}[{i}]", names) for i, one in enumerate(fields.items("found"))]
@@ -295,13 +299,13 @@ COCO_ID = re.compile("0|[1-9][0-9]{0,17}")
 
 
 def line(found: Found, label: str = "") -> str:
-    """Return a detection as a line; pixels are cut to whole ones, the far corner from the near one and the size."""
+    """Return a detection as a line. Pixels are truncated; the far corner is the truncated near one plus the truncated size."""
     x, y, width, height = map(int, found.box)
     return f"{found.image} {label}{found.score:g} {x} {y} {x + width} {y + height}\n"
 
 
 def number_or_text(name: str) -> int | str:
-    """COCO's ids are numbers: "42" is 42, but "0042" and "person" stay text."""
+    """Return a COCO id, which is a number: "42" is 42, but "0042" and "person" stay text."""
     return int(name) if COCO_ID.fullmatch(name) else name
 
 
@@ -311,7 +315,7 @@ LEAST = 0.6
 
 
 def pictures_asked(layer: Layer, bottoms: int) -> DetectionPictures | None:
-    """Return what writes the pictures that a DetectionOutput layer's visualize asks for. Raises DataError."""
+    """Return the writer of the pictures that a DetectionOutput layer's visualize requests, or None. Raises DataError."""
     param = layer.param.detection_output_param
     if not param.visualize:
         return None
@@ -329,9 +333,11 @@ def pictures_asked(layer: Layer, bottoms: int) -> DetectionPictures | None:
 
 
 class DetectionPictures:
-    """Writes a picture for each image: save_file "found.png" gives found_000001.png, found_000002.png, ...; so does
-    a name without a picture's suffix, such as "found.avi". An existing file is replaced only if a run wrote it.
-    Raises DataError for images and means that do not fit, and for files that cannot be written.
+    """A writer of a picture for each image.
+
+    save_file "found.png" gives found_000001.png, found_000002.png, ...; so does a name without a picture's suffix, such as
+    "found.avi". An existing file is replaced only if a run wrote it. Raises DataError for images and means that do not fit, and
+    for files that cannot be written.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""DetectionOutput: SSD's predictions to detections; RefineDet's, and YOLOv2's, by the bottoms.
+"""DetectionOutput: detections from SSD's predictions or, by the bottoms, from RefineDet's or YOLOv2's.
 
     boxes decoded from the priors -> per image and class: score > confidence_threshold, the top_k best, NMS -> per image
     the keep_top_k best of all classes
@@ -139,7 +139,7 @@ class DetectionOutput(DynamicTops, Forked):
     def boxes(self, loc: Array, priors: Array, arm_loc: Array | None) -> list[tuple[Array, Array | None]]:
         """Return each image's boxes (L, P, 4), and their areas (L, P) if they are known.
 
-        loc and priors, and RefineDet's arm_loc or None: as the bottoms have them.
+        loc, priors and RefineDet's arm_loc (or None): the bottoms' data.
         """
         param, of_target = self.param.detection_output_param, self.param.detection_output_param.variance_encoded_in_target
         images, number, sets = len(loc), priors.size // 8, self.loc_classes
@@ -152,7 +152,7 @@ class DetectionOutput(DynamicTops, Forked):
         return [(decode(own, at, param.code_type, of_target), None) for own, at in pairs]
 
     def _write(self, rows: list[Array], bottom: Sequence[Blob]) -> None:
-        """Write the files and pictures that are asked for, of each image's rows."""
+        """Write the requested files and pictures for each image's rows."""
         try:
             for i, own in enumerate(rows):
                 if self.files is not None:
@@ -163,7 +163,7 @@ class DetectionOutput(DynamicTops, Forked):
             raise self.error(str(error), "detection_output_param") from error
 
     def training_state(self) -> dict[str, Any]:
-        """Return how far the files and pictures are."""
+        """Return the progress of the files and pictures."""
         state: dict[str, Any] = {} if self.files is None else {"files": self.files.state()}
         return state if self.pictures is None else {**state, "pictures": self.pictures.written}
 
@@ -176,7 +176,7 @@ class DetectionOutput(DynamicTops, Forked):
             self.pictures.written = written
 
     def _image_rows(self, image: int, boxes: Array, areas: Array | None, scores: Array) -> Array:
-        """One image's detections (n, 7), from boxes (L, P, 4), their areas, if known, and scores (C, P)."""
+        """Return one image's detections (n, 7), from boxes (L, P, 4), their areas, if known, and scores (C, P)."""
         param = self.param.detection_output_param
         suppression = param.nms_param
         return image_detections(
@@ -194,15 +194,16 @@ class DetectionOutput(DynamicTops, Forked):
 
 
 def is_refinedets(layer: Layer, bottom: Sequence[Blob]) -> bool:
-    """Return whether DetectionOutput's fourth bottom is RefineDet's arm_conf, not SSD's images: by a fifth, by
-    objectness_score, or by a shape (N, P * 2).
+    """Return whether DetectionOutput's fourth bottom is RefineDet's arm_conf, not SSD's images.
+
+    It is if there is a fifth bottom, objectness_score, or a shape (N, P * 2).
     """
     given = layer.param.detection_output_param.HasField("objectness_score")
     return len(bottom) > 4 or (len(bottom) > 3 and (given or len(bottom[3].shape) == 2))
 
 
 def check_refinement(layer: Layer, bottom: Sequence[Blob], arm: Sequence[Blob], first: int, loc_classes: int) -> None:
-    """RefineDet's bottoms from number `first` on, arm_conf and arm_loc, belong to loc, conf and priors. Raises LayerError."""
+    """Raise LayerError unless RefineDet's bottoms arm_conf and arm_loc, from `first` on, match loc, conf and priors."""
     images, number = bottom[0].shape[0], bottom[2].count // 8
     if loc_classes > 1:
         raise layer.error("RefineDet's bottoms need share_location", f"bottom[{first}]")
@@ -213,7 +214,7 @@ def check_refinement(layer: Layer, bottom: Sequence[Blob], arm: Sequence[Blob], 
 
 
 def _fork_of_priors(number: int, wanted: int) -> str:
-    """Return a hint where another fork's PriorBox makes the wanted number of priors, not SSD's number."""
+    """Return a hint if another fork's PriorBox makes the wanted number of priors."""
     argument = "Net's fork="
     if wanted == 2 * number > 0:
         return f"; TextBoxes' PriorBox makes each box twice: give {ways('--fork textboxes', argument)}"
@@ -224,7 +225,7 @@ def _fork_of_priors(number: int, wanted: int) -> str:
 
 
 def check_predictions(layer: Layer, bottom: Sequence[Blob], loc_classes: int, classes: int) -> None:
-    """Check that the bottoms loc, conf and priors belong to SSD's last layers. Raises LayerError."""
+    """Raise LayerError unless the bottoms loc, conf and priors match, as those of SSD's last layers do."""
     loc, conf, priors = bottom[:3]
     if priors.count % 8 or priors.shape[:2] != (1, 2):
         raise layer.error(f"the priors must have the shape (1, 2, P * 4), got {priors.shape}", "bottom[2]")

@@ -1,4 +1,4 @@
-"""One image's detections of all classes, from its boxes and scores: what DetectionOutput does for each image.
+"""One image's detections of all classes, from its boxes and scores, for DetectionOutput.
 
     of each class: score > least, the top_k best, NMS -> the keep_top_k best of all classes
 
@@ -20,7 +20,7 @@ NONE = np.zeros(0, np.intp)
 
 
 class Rules(NamedTuple):
-    """The rule by which a class's boxes are kept. background: the class that has none; top_k: None for no limit."""
+    """The rule for keeping a class's boxes. background: the class without boxes; top_k: None for no limit."""
 
     background: int
     least: float
@@ -42,9 +42,10 @@ def image_detections(  # noqa: PLR0913
     image: int = 0,
     areas: Array | None = None,
 ) -> Array:
-    """One image's detections (n, 7): image, class, score, box, by class and score, from boxes (L, P, 4), L the classes or 1,
-    and scores (C, P). keep_top_k: of all classes, < 0 for no limit. areas: the boxes' (L, P), finite, as the boxes are; None:
-    not known.
+    """Return one image's detections (n, 7), by class and score: image, class, score, box.
+
+    boxes (L, P, 4), L the classes or 1; scores (C, P). keep_top_k: of all classes, < 0 for no limit. areas: the boxes' (L, P),
+    finite, as the boxes are; None: not known.
     """
     of_all = box_areas(boxes) if areas is None else areas
     rules = Rules(background, least, nms_threshold, top_k, eta)
@@ -57,7 +58,7 @@ def image_detections(  # noqa: PLR0913
 
 @kernel
 def rows_of_classes(boxes: Array, areas: Array, scores: Array, image: int, rules: Rules, *, are_finite: bool) -> Array:
-    """Return the rows (n, 7) of each class's boxes that are kept: image, class, score, box, by class and score.
+    """Return the rows (n, 7) of each class's kept boxes, by class and score: image, class, score, box.
 
     boxes (L, P, 4), L the classes or 1; their areas (L, P); scores (C, P). are_finite: whether boxes and areas are known to be.
     """

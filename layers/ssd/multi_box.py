@@ -1,20 +1,20 @@
 """The terms of MultiBoxLoss: matching, mining, confidence and localisation.
 
-Which prior box stands for which true box, for MultiBoxLoss.
+Matching of prior boxes to true boxes:
 
     first every true box takes the free prior that overlaps it most, the best pair of all first (bipartite);
     then, per prediction, each prior left takes the true box that it overlaps most, if by overlap_threshold or more
 
 Source: Liu et al., SSD (arXiv:1512.02325), section 2.2; the SSD fork's bbox_util.cpp.
 
-The two terms of MultiBoxLoss over the priors that were picked, with their gradients.
+The two terms over the selected priors, with their gradients:
 
     localisation: smooth L1 (or half the square) of code - target's code, for each matched prior
     confidence:   cross entropy of softmax(scores), or of sigmoid(scores), with the class that the prior stands for
 
 Source: the SSD fork's bbox_util.cpp (EncodeLocPrediction, EncodeConfPrediction).
 
-Which priors MultiBoxLoss learns from: of the many that stand for nothing, or of all, those with the largest loss.
+Mining selects the priors with the largest loss, among the unmatched ones or among all:
 
     MAX_NEGATIVE: every matched prior, and the worst neg_pos_ratio times as many free ones that overlap by < neg_overlap
     HARD_EXAMPLE: the sample_size worst priors, matched or free, by their whole loss
@@ -66,10 +66,9 @@ class Match(NamedTuple):
 
 
 def read_truths(layer: Layer, data: Array, images: int, param: caffe_pb2.MultiBoxLossParameter) -> list[Truths]:
-    """Return each image's true boxes from rows (G, 8): image, class, instance, xmin, ymin, xmax, ymax, difficult; image -1 is
-    none.
+    """Return each image's true boxes from rows (G, 8): image, class, instance, xmin, ymin, xmax, ymax, difficult.
 
-    Raises LayerError for an image that the batch does not have, and for a label that is no object's class.
+    Rows of image -1 are empty. Raises LayerError for an image that the batch lacks, and for a label that is no object's class.
     """
     rows = data.reshape(-1, 8)
     rows = rows[rows[:, 0] != -1]
@@ -89,7 +88,7 @@ def read_truths(layer: Layer, data: Array, images: int, param: caffe_pb2.MultiBo
 
 
 def find_matches(codes: Array, truths: Truths, priors: Priors, param: caffe_pb2.MultiBoxLossParameter) -> list[Match]:
-    """One image's matches, for each loc class; none in an image without true boxes. codes: (P, L, 4)."""
+    """Return one image's matches for each loc class, or none without true boxes. codes: (P, L, 4)."""
     if not len(truths.labels):
         return []
     per_prediction = param.match_type == caffe_pb2.MultiBoxLossParameter.PER_PREDICTION
@@ -118,9 +117,9 @@ def _match(boxes: Array, truths: Array, threshold: float | None, inside_only: bo
 
 
 def match(overlaps: Array, threshold: float | None, ignored: NDArray[np.bool_]) -> tuple[Ints, Array]:
-    """Return the true box of each prior (P,), FREE or IGNORED, and its overlap (P,) (a free prior's: its largest).
+    """Return each prior's true box (P,), FREE or IGNORED, and its overlap (P,); a free prior's largest one.
 
-    overlaps: (P, G). threshold: for the priors that the bipartite matching leaves; None matches no more. ignored: (P,).
+    overlaps: (P, G). threshold: for priors left by the bipartite matching; None: match no more. ignored: (P,).
     """
     overlaps = np.where((overlaps > LEAST_OVERLAP) & ~ignored[:, None], overlaps, 0)
     truth = np.where(ignored, IGNORED, FREE)
@@ -155,7 +154,10 @@ class Picks(NamedTuple):
 def localisation_loss(
     loc: Array, truths: Sequence[Truths], priors: Sequence[Priors], picks: Picks, param: Param
 ) -> tuple[Array, Array]:
-    """Losses (M,) of the matched priors' codes, and their sum's gradient in loc (N, P, L, 4); truths, priors: each image's."""
+    """Return the losses (M,) of the matched priors' codes, and their sum's gradient in loc (N, P, L, 4).
+
+    truths, priors: each image's.
+    """
     gradient: Array = np.zeros_like(loc)
     place = (picks.image, picks.prior, picks.slot)
     none = np.zeros((len(picks.prior), 4), loc.dtype)
@@ -180,9 +182,9 @@ def localisation_loss(
 def confidence_targets(
     shape: tuple[int, ...], truths: Sequence[Truths], picks: Picks, background: bool, param: Param
 ) -> NDArray[np.bool_]:
-    """Return the classes (N, P, C) that the priors stand for.
+    """Return the priors' target classes (N, P, C).
 
-    background: whether unmatched ones stand for it, or for nothing.
+    background: whether the target of unmatched priors is the background, or none.
     """
     targets = np.zeros(shape, bool)
     if background and param.background_label_id < shape[2]:
@@ -198,7 +200,7 @@ def confidence_targets(
 
 
 def confidence_loss(conf: Array, targets: NDArray[np.bool_], param: Param) -> tuple[Array, Array]:
-    """Losses (N, P) of scores (N, P, C), and each one's gradient (N, P, C)."""
+    """Return the losses (N, P) of scores (N, P, C), and each one's gradient (N, P, C)."""
     if param.conf_loss_type == Param.LOGISTIC:
         losses = sigmoid_cross_entropy(conf, targets.astype(conf.dtype)).sum(axis=2)
         return losses, sigmoid(conf) - targets
@@ -208,7 +210,7 @@ def confidence_loss(conf: Array, targets: NDArray[np.bool_], param: Param) -> tu
 
 
 def _of_images(values: Sequence[Array], image: Ints, index: Ints, out: Array) -> Array:
-    """Return out (M, ...): of each image's array (G, ...) in values, the items index (M,)."""
+    """Return out (M, ...): the items index (M,) of each image's array (G, ...) in values."""
     for i, own in enumerate(values):
         mine = image == i
         out[mine] = own[index[mine]]
@@ -224,7 +226,7 @@ SMALL = 1e-5
 
 
 def mining_type(layer: Layer, param: Param) -> int:
-    """mining_type; the legacy do_neg_mining counts where it is not given. Raises LayerError where they contradict."""
+    """Return mining_type, or if it is not given the legacy do_neg_mining's. Raises LayerError if they contradict."""
     if not param.HasField("do_neg_mining"):
         return param.mining_type
     if not param.HasField("mining_type"):
@@ -237,7 +239,7 @@ def mining_type(layer: Layer, param: Param) -> int:
 
 
 def check_parameters(layer: Layer, param: Param, mining: int) -> None:
-    """Raise LayerError for parameters that do not go together."""
+    """Raise LayerError for parameters that contradict each other."""
     agnostic, background = param.map_object_to_agnostic, param.background_label_id
     wrong = [
         (not param.num_classes, "num_classes", "needs num_classes > 0"),
@@ -278,8 +280,10 @@ def pick(
     *,
     objects: NDArray[np.bool_] | None = None,
 ) -> Picks:
-    """Return the priors to learn from, of a batch's codes (N, P, L, 4), scores (N, P, C), and each image's true boxes and
-    priors. objects (N, P): RefineDet's priors that may be mined.
+    """Return the priors to learn from.
+
+    loc: a batch's codes (N, P, L, 4); conf: scores (N, P, C); truths, priors: each image's true boxes and priors; objects (N,
+    P): RefineDet's priors that may be mined.
     """
     picks = []
     for i, own in enumerate(truths):
@@ -299,7 +303,7 @@ def pick(
 
 
 def _picks(image: int, matches: Sequence[Match], negatives: Ints) -> Picks:
-    """One image's picks, by loc class and prior."""
+    """Return one image's picks, by loc class and prior."""
     priors = [np.flatnonzero(match.truth >= 0) for match in matches]
     none = [np.zeros(0, np.intp)]
     prior = np.concatenate(none + priors)
@@ -311,7 +315,7 @@ def _picks(image: int, matches: Sequence[Match], negatives: Ints) -> Picks:
 def _losses(
     loc: Array, conf: Array, truths: Truths, priors: Priors, matches: Sequence[Match], *, mining: int, param: Param
 ) -> Array:
-    """Return the current loss of each prior (P,) of one image (loc, conf: a batch of one), by which mining ranks them."""
+    """Return the current loss of each prior (P,) of one image, for mining. loc, conf: a batch of one."""
     all_matched = _picks(0, matches, np.zeros(0, np.intp))
     targets = confidence_targets(conf.shape, [truths], all_matched, True, param)
     losses: Array = confidence_loss(conf, targets, param)[0][0]
@@ -330,7 +334,7 @@ def mine(
     *,
     objects: NDArray[np.bool_] | None = None,
 ) -> tuple[Ints, Ints]:
-    """One image's priors to learn from: the matches that stay (P,), and the indices of the negatives, in order.
+    """Return one image's priors to learn from: the remaining matches (P,), and the indices of the negatives, in order.
 
     truth, overlap: the image's match (P,). losses: (P,). boxes: (P, 4), what nms_param compares. objects (P,): all if None.
     """
@@ -349,7 +353,7 @@ def mine(
 
 
 def _worst(losses: Array, boxes: Array, param: Param) -> Ints:
-    """Return indices (n,) of losses (N,), largest first, after suppression where nms_param asks for it."""
+    """Return indices (n,) of losses (N,), largest first, after suppression if nms_param requests it."""
     if not param.HasField("nms_param") or param.nms_param.nms_threshold <= 0:
         return np.argsort(-losses, kind="stable")
     limit = param.nms_param.top_k if param.nms_param.HasField("top_k") and param.nms_param.top_k >= 0 else None

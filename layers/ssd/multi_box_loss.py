@@ -36,7 +36,7 @@ Param = caffe_pb2.MultiBoxLossParameter
 
 
 class MultiBoxLoss(Forked, Loss):
-    """loss = (loc_weight * loc loss + conf loss) / normalizer, over priors matched with true boxes and mined ones.
+    """loss = (loc_weight * loc loss + conf loss) / normalizer, over priors that match true boxes and mined ones.
 
     bottom: loc (N, P * 4 * L) box codes, L the classes, or 1 with share_location; conf (N, P * C) scores; priors
     (1, 2, P * 4); true boxes (1, 1, G, 8): image (-1: none), class, instance, xmin, ymin, xmax, ymax (1 is the image's width

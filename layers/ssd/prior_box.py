@@ -1,4 +1,4 @@
-"""PriorBox: the boxes that SSD's predictions move, laid over a feature map, in parts of the image's width and height.
+"""PriorBox: the boxes that SSD's predictions move, over a feature map, relative to the image's width and height.
 
     centre = ((column + offset) * step_w, (row + offset) * step_h)
     at each position, for each min_size s: s x s; with max_size m: sqrt(s m) on both sides; then for each aspect ratio r
@@ -75,7 +75,7 @@ class PriorBox(Forked):
         self.step = self._pair("step", "step_h", "step_w")
 
     def _offsets(self) -> list[tuple[float, float]]:
-        """(down, right): the places in a cell at which each box lies. A choice is made where it is not SSD's one place."""
+        """Return the offsets (down, right) of each box in a cell. Chooses the fork if there are others than SSD's one."""
         param = self.param.prior_box_param
         down, right = param.offset_h, param.offset_w
         if down or right:
@@ -91,7 +91,10 @@ class PriorBox(Forked):
         return [(param.offset, param.offset)]
 
     def _check_room(self, ratios: int) -> None:
-        """FaceBoxes' Caffe makes room for 21 boxes if there are three sizes, else for one of each size and ratio."""
+        """Raise LayerError if the boxes are not as many as FaceBoxes' Caffe has room for.
+
+        That is 21 if there are three sizes, else one for each size and ratio.
+        """
         param = self.param.prior_box_param
         room = (21 if len(param.min_size) == 3 else ratios * len(param.min_size)) + len(param.max_size)
         if room != len(self.sides):
@@ -121,7 +124,7 @@ class PriorBox(Forked):
                 raise self.error(f"max_size {high:g} must be greater than min_size {low:g}", "prior_box_param.max_size")
 
     def _pair(self, both: str, high: str, wide: str) -> tuple[float, float] | None:
-        """(height, width) that a field gives for both, or two fields for each; None where no field does."""
+        """Return (height, width) from the field for both or the two fields for each, or None if none is given."""
         param = self.param.prior_box_param
         apart = param.HasField(high) or param.HasField(wide)  # type: ignore[arg-type]
         if apart and param.HasField(both):  # type: ignore[arg-type]
@@ -148,7 +151,7 @@ class PriorBox(Forked):
         top[0].data[...] = self.boxes(bottom, top)
 
     def boxes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Array:
-        """Return what the top holds, which the bottoms' sizes decide."""
+        """Return the top's content, which depends only on the bottoms' sizes."""
         size = bottom[0].shape[2:]
         image = self.image or bottom[1].shape[2:]
         step = self.step or (image[0] / max(size[0], 1), image[1] / max(size[1], 1))  # a map of no rows has no boxes: any step
@@ -163,7 +166,7 @@ class PriorBox(Forked):
 
 
 def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:
-    """1, then each ratio that is new (by more than 1e-6), with flip followed by its inverse."""
+    """Return 1, then each new ratio (by more than 1e-6), with flip followed by its inverse."""
     ratios = [1.0]
     for ratio in map(float, given):
         if all(abs(ratio - other) >= 1e-6 for other in ratios):
@@ -174,7 +177,7 @@ def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:
 def prior_sides(
     min_sizes: Sequence[float], max_sizes: Sequence[float], ratios: Sequence[float], *, whole: bool = True
 ) -> Array:
-    """Widths and heights (K, 2) in pixels of the boxes at one position, in float32 as the original has them.
+    """Return the widths and heights (K, 2) in pixels of the boxes at one position, in float32 as in the original.
 
     whole: cut sizes to whole pixels, as SSD does.
     """
@@ -191,8 +194,10 @@ def prior_sides(
 
 
 def faceboxes_sides(min_sizes: Sequence[float], max_sizes: Sequence[float], ratios: Sequence[float]) -> tuple[Array, Array]:
-    """FaceBoxes' sides (K, 2) and shifts (K, 2), right and down, in pixels: squares a pixel smaller than min_size, those of 32
-    at 16 places 8 pixels apart, those of 64 at 4 places 16 apart.
+    """Return FaceBoxes' sides (K, 2) and shifts (K, 2), right and down, in pixels.
+
+    Its squares are a pixel smaller than min_size. Those of 32 are at 16 positions 8 pixels apart, those of 64 at 4 positions 16
+    pixels apart.
     """
     sides, shifts = [], []
     for i, size in enumerate(map(int, min_sizes)):
@@ -207,16 +212,17 @@ def faceboxes_sides(min_sizes: Sequence[float], max_sizes: Sequence[float], rati
 def prior_boxes(
     sides: Array, size: Sequence[int], image: Sequence[float], step: Sequence[float], offset: float | tuple[float, float] = 0.5
 ) -> NDArray[np.float64]:
-    """Boxes (H, W, K, 4) of sides (K, 2) = width, height, in parts of the image; size, image, step: (height, width).
+    """Return boxes (H, W, K, 4) of sides (K, 2) = width, height, relative to the image.
 
-    offset: of a box's centre in its cell, down and right, or both.
+    size, image, step: (height, width). offset: of a box's centre in its cell, down and right, or both.
     """
     return _boxes_around(_centres(size, step, offset), sides, image)
 
 
 def _centres(size: Sequence[int], step: Sequence[float], offset: float | tuple[float, float]) -> NDArray[np.float32]:
-    """Return the centres (H, W, 1, 2) of the cells' boxes, in pixels; the original's are float, its halves and quotients
-    double.
+    """Return the centres (H, W, 1, 2) of the cells' boxes, in pixels.
+
+    As in the original they are float; halves and quotients are double.
     """
     down, right = offset if isinstance(offset, tuple) else (offset, offset)
     x = ((np.arange(size[1]) + right) * step[1]).astype(np.float32)
@@ -225,7 +231,7 @@ def _centres(size: Sequence[int], step: Sequence[float], offset: float | tuple[f
 
 
 def _boxes_around(centres: NDArray[np.float32], sides: Array, image: Sequence[float]) -> NDArray[np.float64]:
-    """Boxes (H, W, K, 4) in parts of the image, around centres (H, W, 1 or K, 2)."""
+    """Return boxes (H, W, K, 4) around centres (H, W, 1 or K, 2), relative to the image."""
     middle, half = centres.astype(np.float64), sides.astype(np.float64) / 2
     scale = np.array([image[1], image[0]], np.float64)
     return np.concatenate([(middle - half) / scale, (middle + half) / scale], axis=3)

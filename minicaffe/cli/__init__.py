@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -20,51 +21,66 @@ from minicaffe.scaling.stops import exit_status, sigterm_stops
 from minicaffe.version import __version__
 
 from .options import ALIASES, translate
-from .terminal import check_read, echo, guarded
+from .terminal import check_read, echo, guarded, saying, warn
 
-COMMANDS = {
-    "classify": "print the best classes of images",
-    "compare": "find the first layer at which a net and another, or its port, differ, and why",
-    "compute-image-mean": "average the images of a database, for mean_file",
-    "convert-imageset": "make a database of the images in a list",
-    "cut": "write a part of a net as a net of its own, for other tool chains",
-    "deploy": "write the deploy prototxt of a train_val.prototxt",
-    "detect": "find objects in images with a detection net",
-    "device-query": "show what nets run on here: GPUs, CPU, cores, BLAS, versions",
-    "docs": "open the documentation, without a network",
-    "doctor": "check the requirements of a GPU and what is missing",
-    "draw": "draw a net as a picture: SVG, PNG, PDF or DOT",
-    "dump": "write or list the arrays of weights of any kind, a .solverstate or a .binaryproto",
-    "evaluate": "count a detector's average precision on annotated images",
-    "explain": "show the arithmetic of one number or one gradient of a layer",
-    "export": "write a net as an ONNX model",
-    "extract-features": "store the contents of blobs for each item of a net's data",
-    "features": "store the features of the best regions of images",
-    "film": "make a page of the film that a training left",
-    "flow": "find the optical flow between two images with a FlowNet",
-    "forks": "list what the fields of Caffe's forks mean here",
-    "import": "write an ONNX model as a Caffe net",
-    "layers": "list the layer types",
-    "live": "change a net on a page that shows what every layer does",
-    "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
-    "parse-log": "turn a training log into tables",
-    "pose": "find the people in images and the places of their parts with OpenPose",
-    "port": "report what the folder of an old model holds, and how to go on",
-    "read": "print the text of images with a CRNN",
-    "rescue": "write a runnable prototxt from the training net in a .caffemodel",
-    "retarget": "change the number of classes of a detection prototxt",
-    "run": "run any net forward (and backward) once",
-    "script": "run a script written for pycaffe",
-    "segment": "find the class of each pixel of images",
-    "summary": "print layers, shapes, parameters, multiply-adds and memory of a net",
-    "test": "average a net's outputs over many forward passes",
-    "time": "time each layer of a net, forward and backward",
-    "to-torch": "write a net as PyTorch source that needs torch alone",
-    "trace": "write a page that shows every layer of a net at work",
-    "trace-diff": "find the first step at which two traces differ",
-    "train": "train a net with a solver prototxt",
-    "upgrade": "convert an old prototxt or .caffemodel to the current format",
+GROUPS = {
+    "Run": {
+        "detect": "find objects in images with a detection net",
+        "classify": "print the best classes of images",
+        "segment": "find the class of each pixel of images",
+        "pose": "find the people in images and the places of their parts with OpenPose",
+        "read": "print the text of images with a CRNN",
+        "flow": "find the optical flow between two images with a FlowNet",
+        "features": "store the features of the best regions of images (bottom-up attention's)",
+        "evaluate": "count a detector's average precision on annotated images",
+        "run": "run any net forward (and backward) once",
+    },
+    "Port": {
+        "port": "report what the folder of an old model holds, and how to go on",
+        "upgrade": "convert an old prototxt or .caffemodel to the current format",
+        "rescue": "write a runnable prototxt from the training net in a .caffemodel",
+        "deploy": "write the deploy prototxt of a train_val.prototxt",
+        "retarget": "change the number of classes of a detection prototxt",
+        "cut": "write a part of a net as a net of its own, for other tool chains",
+        "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
+        "export": "write a net as an ONNX model",
+        "import": "write an ONNX model as a Caffe net",
+        "to-torch": "write a net as PyTorch source that needs torch alone",
+        "compare": "find the first layer at which two nets, or a net and its port, differ, and why",
+    },
+    "Look inside": {
+        "summary": "print layers, shapes, parameters, multiply-adds and memory of a net",
+        "draw": "draw a net as a picture: SVG, PNG, PDF or DOT",
+        "dump": "write or list the arrays of weights of any kind, a .solverstate or a .binaryproto",
+        "trace": "write a page that shows every layer of a net at work",
+        "trace-diff": "find the first step at which two traces of one net differ",
+        "explain": "show the arithmetic of one number or one gradient of a layer",
+        "live": "change a net on a page that shows what every layer does",
+    },
+    "Train": {
+        "train": "train a net with a solver prototxt",
+        "film": "make a page of the film that a training left",
+        "test": "average a net's outputs over many forward passes",
+        "time": "time each layer of a net, forward and backward",
+    },
+    "Caffe's own tools": {
+        "script": "run a script written for pycaffe",
+        "convert-imageset": "make a database of the images in a list",
+        "compute-image-mean": "average the images of a database, for mean_file",
+        "extract-features": "store any blobs for each item of a net's data (Caffe's tool)",
+        "parse-log": "turn a training log into tables",
+    },
+    "About": {
+        "doctor": "show what nets run on here, and what is missing for compiled loops and a GPU",
+        "layers": "list the layer types",
+        "forks": "list what the fields of Caffe's forks mean here",
+        "docs": "open the documentation, without a network",
+    },
 }
+"""The commands by what they are for, each with what it does."""
+COMMANDS = {name: about for group in GROUPS.values() for name, about in group.items()}
+HIDDEN = ("device-query",)
+"""Names of the caffe tool for what another command does."""
 
 FILES = {
     "caffe_tools": ("compute-image-mean", "convert-imageset", "extract-features", "upgrade"),
@@ -88,12 +104,15 @@ COUNTED = frozenset(
 )
 """Commands that run a net once or twice, and those that say how many passes they `expect`: compiled loops have to pay."""
 
+CAFFE = "--caffe"
+"""The option of the installed command `caffe`, whose training that a signal stops ends with status 0."""
+
 WORDS = "minicaffe.words"
 """Key of the command line in a context's meta."""
 
 
 class _Place(click.Path):
-    """An existing file or folder, or a URI."""
+    """A parameter type: an existing file or folder, or a URI."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value if is_uri(value) else super().convert(value, param, ctx)
@@ -123,7 +142,7 @@ def _raise_limits(context: click.Context, option: click.Parameter, given: Sequen
 
 
 def _limit(text: str) -> tuple[str, float]:
-    """Return the name and the number of NAME=N. Raises Error."""
+    """Return the name and the number of a text NAME=N. Raises Error."""
     name, _, number = text.partition("=")
     unit = _UNITS.get(number[-1:].upper(), 1)
     for read in (int, float):  # a large int is no float
@@ -143,15 +162,29 @@ LIMIT = click.Option(
 )
 
 
+def _set_level(context: click.Context, option: click.Parameter, given: bool) -> None:
+    """Show more or less on stderr until the command is over."""
+    if given:
+        context.with_resource(saying(logging.DEBUG if option.name == "verbose" else logging.WARNING))
+
+
+VERBOSE = click.Option(
+    ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_set_level, help="Say on stderr what the engine does."
+)
+QUIET = click.Option(
+    ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_set_level, help="No notes and progress on stderr."
+)
+
+
 def command_of(name: str) -> click.Command:
-    """Return the command of a name in COMMANDS: the function NAME_command of its module."""
+    """Return the command of a name in COMMANDS or HIDDEN: the function NAME_command of its module."""
     module = next((file for file, names in FILES.items() if name in names), name)
     command: click.Command = getattr(importlib.import_module(f"minicaffe.cli.{module}"), f"{name.replace('-', '_')}_command")
     return command
 
 
 class _Commands(click.Group):
-    """Imports a command's module on demand; turns minicaffe's errors into one message and exit status 1."""
+    """The command group: imports commands on demand, and turns minicaffe's errors into one message and exit status 1."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         with guarded():
@@ -164,18 +197,18 @@ class _Commands(click.Group):
             raise click.exceptions.Exit(exit_status(stop)) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *HIDDEN]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.list_commands(ctx):
             return None
         command = command_of(cmd_name)
         if all(param.name != ALLOW.name for param in command.params):  # once: the module's command is kept between calls
-            command.params += [ALLOW, LIMIT]
+            command.params += [ALLOW, LIMIT, VERBOSE, QUIET]
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words = translate(args, list(COMMANDS))
+        words = translate(args, self.list_commands(ctx))
         ctx.meta[WORDS] = list(words)
         # Before any option's callback may read a file.
         ctx.with_resource(allowing(path for word in words for path in _paths(word)))
@@ -186,8 +219,9 @@ class _Commands(click.Group):
             raise
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = nearest(args[0].lower().replace("_", "-"), [*COMMANDS, *ALIASES])
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-"):
+            near = nearest(args[0].lower().replace("_", "-"), [*known, *ALIASES])
             ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{near[0]}'?" if near else ""))
         name, command, words = super().resolve_command(ctx, args)
         if command is not None:
@@ -198,11 +232,12 @@ class _Commands(click.Group):
         return name, command, words
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl(list(commands.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        with warnings.catch_warnings(), sigterm_stops():
+        with warnings.catch_warnings(), sigterm_stops(), saying(logging.INFO):
             warnings.showwarning = _show_warning
             try:
                 if not any(word.partition("=")[0] == "--threads" for word in ctx.meta[WORDS]):
@@ -227,8 +262,9 @@ class _Commands(click.Group):
 
 
 def _paths(word: str) -> list[str]:
-    """Return the files, folders and URIs that a word of the command line names, also as in --allow=FILE and --input
-    data=FILE.
+    """Return the existing places that a word of the command line names, also as in --allow=FILE and --input data=FILE.
+
+    Places are files, folders and URIs.
     """
     # a file's name may have a "=" too
     texts = [word] if is_uri(word.partition("=")[0]) else [word, *word.split("=")[1:], word.partition("=")[2]]
@@ -237,7 +273,7 @@ def _paths(word: str) -> list[str]:
 
 
 def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:
-    """Return the error for the whole word -itertions, of which click names only -i; with close matches."""
+    """Return the error for the whole word, such as -itertions, of which click names only -i; suggest close matches."""
     name = error.option_name
     word = next((word for word in words if len(name) == 2 and word.startswith(name) and len(word) > 2), "").partition("=")[0]
     if not word or error.ctx is None:
@@ -250,7 +286,7 @@ def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOptio
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None
 ) -> None:
-    echo(shortened(f"warning: {message}"), err=True)
+    warn(str(message))
 
 
 def _install_completion(context: click.Context, parameter: click.Parameter, shell: str | None) -> None:
@@ -273,8 +309,9 @@ def _install_completion(context: click.Context, parameter: click.Parameter, shel
     is_eager=True,
     callback=_install_completion,
 )
+@click.option(CAFFE, is_flag=True, hidden=True)
 @click.version_option(__version__, prog_name="minicaffe")
-def main(debug: bool) -> None:
+def main(debug: bool, caffe: bool) -> None:
     """Run, train and inspect Caffe models: R-FCN, Faster R-CNN and others, with no compiler.
 
     Example:  minicaffe detect test.prototxt net.caffemodel photo.jpg --draw out

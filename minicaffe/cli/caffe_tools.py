@@ -39,11 +39,11 @@ from minicaffe.parameters import names_near
 from minicaffe.proto import caffe_pb2
 from minicaffe.scaling.in_flight import in_flight
 
-from .common import check_no_input, counted, warn
+from .common import check_no_input, counted
 from .groups import StateOptions, Tf32Options, ThreadOptions, UnknownFieldOptions, seed_option, use_device
 from .options import GflagsCommand, argument, option, with_options
 from .pictures import concurrent_batches
-from .terminal import echo
+from .terminal import echo, warn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +176,8 @@ class ExtractFeaturesOptions(StateOptions, Tf32Options, ThreadOptions):
 def extract_features_command(options: ExtractFeaturesOptions) -> None:
     """Run NBATCHES batches through the net in phase TEST and store the contents of blobs, one Datum of floats per item.
 
-    Each blob has a database of its own. Keys are 0000000000, 0000000001, ...
+    Each blob has a database of its own. Keys are 0000000000, 0000000001, ... The net reads its images by data layers; for the
+    regions of a detector and images by name use features.
 
     Example:  minicaffe extract-features net.caffemodel test.prototxt fc7,prob fc7_lmdb,prob_lmdb 10
     """
@@ -212,14 +213,14 @@ def extract_features_command(options: ExtractFeaturesOptions) -> None:
 
 
 def _read_batch(net: Net, head: int) -> Arrays:
-    """Run the first `head` layers, which read the next batch: their tops."""
+    """Run the first `head` layers, which read the next batch; return their tops."""
     if head:
         net.forward_from_to(0, head - 1)
     return {name: net.blobs[name].data for node in net.nodes[:head] for name in node.top_names}
 
 
 def _features(net: Net, head: int, names: Sequence[str], inputs: Arrays) -> list[list[bytes]]:
-    """Run the other layers: the Datums of each blob's items."""
+    """Run the other layers; return the Datums of each blob's items."""
     for name, array in inputs.items():
         put_array(net, name, array)
     net.forward_from_to(head, len(net.layers) - 1)
@@ -266,14 +267,14 @@ def upgrade_command(options: UpgradeOptions) -> None:
 
 
 def _net_of(source: str) -> caffe_pb2.NetParameter:
-    """Return the upgraded net of a prototxt, of which nothing that matters may get lost. Raises PrototxtError."""
+    """Return the upgraded net of a prototxt. Raises PrototxtError for unknown fields that matter."""
     file = read_net(source, warn=False)
     skip(unknown_of_file(file, None))
     return file.param
 
 
 def upgraded_binary(source: str) -> caffe_pb2.NetParameter:
-    """Return a .caffemodel of any age in the current format. Raises Error."""
+    """Return a .caffemodel of any age, converted to the current format. Raises Error."""
     data = read_bytes(source, "bytes")
     if not data:
         raise WeightsError(f"{source}: the file is empty")

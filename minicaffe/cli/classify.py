@@ -73,7 +73,7 @@ def classify_command(options: Options) -> None:
 
 
 def _found(name: str, best: list[dict[str, Any]], pixels: Pixels, file: Path | None) -> Found:
-    """Return the best classes of an image, and its picture with them for a file."""
+    """Return the best classes of an image; with a file, also the picture that shows them."""
     values = {"image": name, "classes": best}
     lines = [f"  {one['score']:.4f}  {shortened(on_one_line(str(one['class'])))}" for one in best]
     lines.insert(0, f"{on_one_line(name)}:")
@@ -93,7 +93,7 @@ def _scores(net: Net, options: Options) -> Array:
 
 
 def _softmax(net: Net, file: str) -> str:
-    """Return the output of the net's last Softmax. Raises Error."""
+    """Return the one output that a Softmax makes. Raises Error for none and for several."""
     found = softmax_outputs(net)
     if len(found) != 1:
         what = f"{len(found)} outputs that a Softmax makes" if found else "no output that a Softmax makes"
@@ -102,7 +102,7 @@ def _softmax(net: Net, file: str) -> str:
 
 
 def _best(scores: Array, names: list[str] | None, options: Options) -> list[dict[str, Any]]:
-    """Return the best classes, the first of equal ones first. Raises Error for names that do not fit, and for NaN."""
+    """Return the best classes; equal scores keep the classes' order. Raises Error for a wrong number of names, and for NaN."""
     if names:
         check_names(names, str(options.labels), len(scores))
     check_scores(scores)
@@ -110,13 +110,13 @@ def _best(scores: Array, names: list[str] | None, options: Options) -> list[dict
 
 
 def clip_input(net: Net) -> str | None:
-    """Return the first input of shape (N, 3, L, H, W)."""
+    """Return the name of the first input of shape (N, 3, L, H, W), or None."""
     shapes = {name: net.blobs[name].shape for name in net.inputs}
     return next((name for name, shape in shapes.items() if len(shape) == 5 and shape[1] == 3 and 0 not in shape), None)
 
 
 def clips(images: Sources, length: int) -> Iterator[list[Picture]]:
-    """Yield the clips of each source: length images each, one after the other; a shorter rest is left out.
+    """Yield the clips of each source: `length` consecutive images each. A shorter rest is left out.
 
     Raises Error for a source with fewer images.
     """
@@ -130,7 +130,7 @@ def clips(images: Sources, length: int) -> Iterator[list[Picture]]:
 
 
 def put_clip(net: Net, name: str, clip: list[Picture], options: OrderOptions) -> None:
-    """Put a clip's frames, each resized, into an input as a batch of 1. Raises Error for one that cannot be read."""
+    """Put a clip's frames, each resized, into an input as a batch of 1. Raises Error for a frame that cannot be read."""
     settings, order = options.settings, -1 if options.rgb else 1
     if options.rgb:
         settings = replace(settings, pixel_means=settings.pixel_means[::-1])

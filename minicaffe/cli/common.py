@@ -23,22 +23,18 @@ if TYPE_CHECKING:
 
 
 def one_of(argument: str | None, option: str | None, place: str, flag: str) -> str:
-    """Return a file given as argument or with the caffe tool's flag. Raises click.UsageError for none and for both."""
+    """Return a file given as argument or with the caffe tool's flag. Raises click.UsageError unless one of them is given."""
     if (argument is None) == (option is None):
         given = f"{argument} and {flag} {option}: give one of them" if argument else f"give {place}, or {flag} FILE"
         raise click.UsageError(given)
     return argument or option or ""
 
 
-def warn(message: str) -> None:
-    """Print a warning on stderr."""
-    echo(shortened(f"WARNING: {message}"), fg="yellow", bold=True, err=True)
-
-
 def check_target(option: str, path: str | None, inputs: Iterable[str | None] = (), *, appended: bool = False) -> None:
     """Raise Error, before work starts, for a file that cannot be written or would replace one of the inputs.
 
-    The command then writes it even if nobody reads its text. appended: whether an existing file is not replaced, but grows.
+    From then on the command continues even if the reader of its text is gone. appended: whether an existing file is extended
+    instead of replaced.
     """
     if path is None:
         return
@@ -56,7 +52,7 @@ def check_target(option: str, path: str | None, inputs: Iterable[str | None] = (
 
 
 def check_png(option: str, path: str | None, inputs: Iterable[str | None] = ()) -> None:
-    """check_target for a picture. Raises Error for a name that does not end in .png too; a device is written to by any name."""
+    """Check a picture's file like check_target; also raise Error for a name without .png. A device may have any name."""
     check_target(option, path, inputs)
     if path and Path(path).suffix.lower() != ".png" and (os.path.isfile(path) or not os.path.exists(path)):
         raise Error(f"{option} {path}: the picture is a PNG file; give a name that ends in .png")
@@ -83,14 +79,14 @@ def check_apart(option: str, path: str | None, other: str, second: str | None) -
 
 
 def refuse(why: str, options: dict[str, Any]) -> None:
-    """Raise Error for an option that is given."""
+    """Raise Error for the first option that is given. why: when it does nothing."""
     for name, value in options.items():
         if value is not None:
             raise Error(f"{name} does nothing {why}")
 
 
 def check_folder(option: str, path: str | None) -> None:
-    """check_target for a folder, which is made if it is not there."""
+    """Raise Error, before work starts, for a folder that cannot be written to or made."""
     if path is None:
         return
     _check_named(option, path)
@@ -124,7 +120,7 @@ def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
 
 
 def save_png(file: str | os.PathLike[str], picture: Image) -> None:
-    """Write a picture; a missing folder is made."""
+    """Write a picture as PNG, and make its folder if it is missing."""
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as path:
         picture.save(path, "PNG")
@@ -135,7 +131,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def number_text(value: float) -> str:
-    """1234567 -> 1.23 M."""
+    """Return a number with a unit: 1234567 -> 1.23 M."""
     for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= limit:
             return f"{value / limit:.2f}{unit}"
@@ -147,7 +143,7 @@ LAID_OUT_ROWS = 2000
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Sequence[str] = ()) -> None:
-    """Print a table on stdout; columns named in right are aligned right.
+    """Print a table on stdout. right: the columns to align right.
 
     Cells are one-line texts or rich's styled Text; only extremely long names are cut (errors.shortened). Rows beyond
     LAID_OUT_ROWS are plain lines.
@@ -187,7 +183,7 @@ def statistics_text(array: Array) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names from a file, on one line."""
+    """Return names from a file, with commas between them, on one line."""
     return ", ".join(map(on_one_line, names))
 
 
@@ -195,7 +191,7 @@ Item = TypeVar("Item")
 
 
 def counted(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
-    """Yield the items, with a bar on stderr that counts them."""
+    """Yield the items, with a progress bar on stderr that counts them."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from .console import bar

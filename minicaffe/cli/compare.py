@@ -14,11 +14,11 @@ from minicaffe.porting.comparison.sides import Name, axes_of, read_map
 from minicaffe.tracing.trace_diff import RTOL, SavedTrace, read_trace, saved, trace_diff, write_diff_page
 from minicaffe.tracing.tracer import Tracer
 
-from .common import check_target, warn
+from .common import check_target
 from .groups import NetOptions, ThreadOptions
 from .image_options import InputOptions
 from .options import FiniteRange, argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 from .trace import fill
 
 ARRAYS = (".npz", ".onnx")
@@ -47,7 +47,8 @@ def compare_command(options: CompareOptions) -> None:
 
     The exit status is 1 if they differ or B lacks an output of A.
 
-    B is another prototxt, an .npz of blobs that any framework computed (with the input), or an .onnx model.
+    B is another prototxt, an .npz of blobs that any framework computed (with the input), or an .onnx model. For two versions of
+    one net, as before and after training, trace-diff also compares weights and shows both on a page.
 
     Example:  minicaffe compare deploy.prototxt blobs.npz --weights net.caffemodel --map names.txt
     """
@@ -106,7 +107,7 @@ def trace_diff_command(options: TraceDiffOptions) -> None:
     """Find the first step and the first weights in which A and B differ. The exit status is 1 if they differ.
 
     A and B are pages of `minicaffe trace`, or prototxts, which are run here: on the same inputs, with --weights-a and
-    --weights-b.
+    --weights-b. For nets of other layers or another framework use compare, which matches blobs by name.
 
     Example:  minicaffe trace-diff before.html after.html -o diff.html
 
@@ -133,7 +134,7 @@ def _is_page(path: str) -> bool:
 
 
 def _side(path: str, weights: Sequence[str], options: TraceDiffOptions) -> SavedTrace:
-    """Return the trace in a page, or of a net's forward pass."""
+    """Return the trace in a page, or the trace of a net's forward pass."""
     if _is_page(path):
         return read_trace(path)
     with Tracer(backward=False) as tracer:

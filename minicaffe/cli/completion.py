@@ -1,4 +1,4 @@
-"""minicaffe --install-completion: the shell completes commands, options and files at the Tab key."""
+"""minicaffe --install-completion: completion of commands, options and files by the shell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTES = {
 
 
 def install_completion(context: click.Context, shell: str) -> None:
-    """Write the completion's file of the shell, or of $SHELL for "auto", and end. Raises UsageError."""
+    """Write the shell's completion file, and exit. shell: "auto" for $SHELL. Raises UsageError."""
     name = Path(os.environ.get("SHELL", "")).name if shell == "auto" else shell
     found = get_completion_class(name)
     if found is None or name not in SHELLS:

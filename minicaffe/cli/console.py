@@ -13,14 +13,14 @@ from rich.text import Text
 
 from minicaffe.errors import written_out
 
-from .terminal import Guarded, fitted, unguarded
+from .terminal import Guarded, fitted, is_quiet, unguarded
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 
 class PlainConsole(Console):
-    """On stdout, or with err on stderr. No markup, emoji or links; only Text, tables and bars have styles.
+    """A console on stdout, or with err on stderr. No markup, emoji or links; only Text, tables and bars have styles.
 
     Text is escaped (errors.written_out) when it is rendered.
     """
@@ -41,7 +41,7 @@ class PlainConsole(Console):
                 yield Segment(self._shown(segment.text), style)
 
     def push_render_hook(self, hook: RenderHook) -> None:
-        """Guard the proxies too, which obey escape sequences, by which a live bar replaces the streams."""
+        """Also guard the proxies with which a live bar replaces the streams: they obey escape sequences."""
         super().push_render_hook(hook)
         for name in ("stdout", "stderr"):
             if isinstance(stream := getattr(sys, name), FileProxy):
@@ -52,8 +52,12 @@ class PlainConsole(Console):
 
 
 def bar(*columns: str | ProgressColumn) -> Progress | None:
-    """Return a progress bar on stderr, or None if stderr is not a terminal. Other output appears above it."""
+    """Return a progress bar on stderr, or None with -q and if stderr is no terminal. Other output appears above it."""
     from rich.progress import Progress
 
     console = PlainConsole(err=True)
-    return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) if console.is_terminal else None
+    return (
+        Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty())
+        if console.is_terminal and not is_quiet()
+        else None
+    )

@@ -25,11 +25,11 @@ from minicaffe.porting.merge_bn import Merged, merge_batch_norm
 from minicaffe.porting.onnx_import import Imported, compare_with_model, import_onnx
 from minicaffe.proto import caffe_pb2
 
-from .common import check_apart, check_target, listed, print_table, shape_text, warn
+from .common import check_apart, check_target, listed, print_table, shape_text
 from .groups import StateOptions, ThreadOptions, fork_option, random_weights_option, seed_option
 from .image_options import InputOptions, SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 
 
 def check_option() -> Any:
@@ -38,7 +38,10 @@ def check_option() -> Any:
 
 
 def print_agreement(title: str, found: Sequence[Difference], whose: tuple[str, str]) -> None:
-    """Print the table, the notes on proposals, and PASS. whose: names of the two sides. Raises Error if an output fails."""
+    """Print the table, the notes on proposals, and PASS. Raises Error if an output differs, or if the outputs tell nothing.
+
+    whose: the names of the two sides.
+    """
     rows = [[one.name, shape_text(one.shape), _relative(one.largest), _relative(one.relative)] for one in found]
     print_table(title, ["output", "shape", "largest difference", "relative"], rows)
     for one in found:
@@ -135,8 +138,9 @@ class ToTorchOptions(InputOptions, StateOptions, ThreadOptions):
 
 @with_options(ToTorchOptions)
 def to_torch_command(options: ToTorchOptions) -> None:
-    """Write the net in the prototxt NET with WEIGHTS as readable PyTorch source, which needs torch alone, and its weights as
-    safetensors beside it. --check also compares the gradients.
+    """Write the net in the prototxt NET with WEIGHTS as readable PyTorch source, and its weights as safetensors next to it.
+
+    The source needs only torch. --check also compares the gradients.
 
     Example:  minicaffe to-torch test.prototxt net.caffemodel -o model.py --check
     """
@@ -163,8 +167,15 @@ def to_torch_command(options: ToTorchOptions) -> None:
 class MergeBnOptions(ShapeOptions, StateOptions):
     net: str = argument()
     weights: str | None = argument(required=False)
-    out_net: str = option("--out-net", "The prototxt to write.", required=True, metavar="FILE")
-    out_weights: str = option("--out-weights", "The weights; the suffix decides the format.", required=True, metavar="FILE")
+    out: tuple[str, str] | None = option(
+        "-o --out",
+        "The prototxt and the weights to write; the suffix decides the weights' format.",
+        nargs=2,
+        multiple=False,
+        metavar="NET.prototxt NET.caffemodel",
+    )
+    out_net: str | None = option("--out-net", "The first of --out.", hidden=True)
+    out_weights: str | None = option("--out-weights", "The second.", hidden=True)
     check: bool = check_option()
     seed: int = seed_option()
     random_weights: bool = random_weights_option()
@@ -176,12 +187,15 @@ def merge_bn_command(options: MergeBnOptions) -> None:
 
     The written files hold the TEST net without these layers, in Caffe's format, with the same outputs. --shape is for --check.
 
-    Example:  minicaffe merge-bn test.prototxt net.caffemodel --out-net merged.prototxt --out-weights merged.caffemodel
+    Example:  minicaffe merge-bn test.prototxt net.caffemodel -o merged.prototxt merged.caffemodel
     """
-    net, weights, out_net, out_weights = options.net, options.weights, options.out_net, options.out_weights
-    check_target("--out-net", out_net, [net, weights])
-    check_target("--out-weights", out_weights, [net, weights])
-    check_apart("--out-net", out_net, "--out-weights", out_weights)
+    net, weights = options.net, options.weights
+    out_net, out_weights = options.out or (options.out_net, options.out_weights)
+    if out_net is None or out_weights is None:
+        raise click.UsageError("Missing option '-o' / '--out'")
+    for path in (out_net, out_weights):
+        check_target("--out", path, [net, weights])
+    check_apart("--out", out_net, "--out", out_weights)
     file = options.open_net(net)
     before = options.load(file, [weights] if weights else []) if options.random_weights else _complete(file, options)
     check_names_differ(before.layers, "folding")
@@ -212,7 +226,7 @@ def _complete(file: NetFile, options: MergeBnOptions) -> Net:
 
 
 def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
-    """Return the layers of the file that the net consists of, without Split layers and without rules."""
+    """Return the file's layers that the net uses, without the inserted Split layers and without include and exclude rules."""
     param = caffe_pb2.NetParameter()
     param.CopyFrom(file.param)
     sources = list(file.sources)

@@ -23,12 +23,14 @@ from .common import check_folder, check_target, save_png
 from .detectors import BatchOptions, detect_many, preparation_text
 from .options import FiniteRange, option, with_options
 from .pictures import check_failed, in_processes, output_names, say_failed
-from .terminal import echo
+from .terminal import echo, inform
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(BatchOptions):
-    threshold: float = option("--threshold", "Lowest score shown.", type=FiniteRange(0, 1), default=0.5)
+    threshold: float | None = option(
+        "--threshold", "Lowest score shown.  [default: 0.5; UltraFace, MTCNN: 0.7]", type=FiniteRange(0, 1)
+    )
     draw_dir: str | None = option("--draw", "Write each image with its boxes into DIR.", metavar="DIR")
     save: str | None = option(
         "--save", "Write COCO's results, a table, or YOLO's text files.", metavar="FILE.json|FILE.csv|DIR"
@@ -40,17 +42,16 @@ class Options(BatchOptions):
 
 @with_options(Options)
 def detect_command(options: Options) -> None:
-    """Find objects in SOURCE...
+    """Find objects in the images SOURCE... with the test prototxt NET and its WEIGHTS.
 
-    with the test prototxt NET and its WEIGHTS: of a Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO,
-    MS-CNN or SqueezeDet; faces with an SSH, and lines of text with a CTPN. A source is an image, a folder, a pattern, a video,
-    a list (.txt, .lst: one path per line), a Parquet file, or a URI.
+    The net is a Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO, MS-CNN or SqueezeDet; an SSH, UltraFace
+    or MTCNN, which find faces; or a CTPN, which finds lines of text. A source is an image, a folder, a pattern, a video, a list
+    (.txt, .lst: one path per line), a Parquet file, or a URI. Of an MTCNN give det1; det2 and det3 are found beside it.
 
-    Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic).
-    An SSD, RefineDet or YOLO has one image input and ends in a DetectionOutput, YoloDetectionOutput or Yolov3DetectionOutput
-    layer; a Cascade R-CNN in DecodeBBox layers and probabilities; an SSH in the boxes and scores of its ProposalLayers. The
-    ends of YOLO v1, YOLO v2, MS-CNN and SqueezeDet nets are
-    decoded as their scripts do.
+    Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic). An SSD,
+    RefineDet or YOLO has one image input and ends in a DetectionOutput, YoloDetectionOutput or Yolov3DetectionOutput layer; a
+    Cascade R-CNN in DecodeBBox layers and probabilities; an SSH in the boxes and scores of its ProposalLayers. The ends of YOLO
+    v1, YOLO v2, MS-CNN, SqueezeDet and UltraFace nets are decoded as their scripts do.
 
     Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8
     """
@@ -67,12 +68,12 @@ def detect_command(options: Options) -> None:
     if not done.detections and done.errors < done.images:
         score = "" if done.best is None else f": the best score is {done.best:.4g}"
         text = preparation_text(pipeline, options.cfg)
-        echo(f"nothing reaches --threshold {options.threshold:g}{score}. {text}", err=True)
+        inform(f"nothing reaches --threshold {pipeline.detector.threshold:g}{score}. {text}")
     check_failed(done.errors, done.images, images, ": see the column error" * bool(options.out))
 
 
 def print_rows(pipeline: Pipeline, images: Sources, options: Options) -> Done:
-    """Print the detections of each image at once, or all as JSON; draw and save them as the options say."""
+    """Print the detections of each image at once, or with --json all at the end; draw and save them as the options say."""
     names, as_json, folder = pipeline.detector.classes, options.as_json, options.draw_dir
     results, kept, done = [], [], Done()
     lacking = {"skipped": named(pipeline.net.skipped)} if pipeline.net.skipped else {}

@@ -21,11 +21,12 @@ from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import first_names, read_names
 from minicaffe.detection.data_inputs import data_layers, image_size
 from minicaffe.detection.families import FAMILY_NAMES, family_of
-from minicaffe.detection.family import SSD_MEANS
+from minicaffe.detection.mtcnn import following, joined, joined_weights, stage_of
 from minicaffe.detection.region_features import Choice
 from minicaffe.errors import Error
 from minicaffe.files import is_uri
 from minicaffe.formats.prototxt import read_net, read_text, to_text
+from minicaffe.formats.weights import WeightsFile
 from minicaffe.net import Net
 from minicaffe.parameters import Weights, weights_of
 from minicaffe.scaling.batch.folder import Folder, locked, part_name
@@ -42,14 +43,14 @@ from .groups import DeviceOptions, StateOptions, classes_option, seed_option
 from .image_options import ImageOptions, of_data
 from .options import FiniteRange, option
 from .pictures import SourceOptions, concurrent_images
-from .terminal import echo
+from .terminal import echo, inform
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 
 def anchors_of(text: str) -> tuple[float, ...]:
-    """--anchors' widths and heights. Raises Error."""
+    """Return the widths and heights of --anchors. Raises Error."""
     with suppress(ValueError):
         numbers = tuple(map(float, text.split(",")))
         if len(numbers) % 2 == 0 and all(0 < number < math.inf for number in numbers):
@@ -59,7 +60,7 @@ def anchors_of(text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
-    """A detector and its images.
+    """The options of a detector and its images.
 
     threshold, max_detections: constants unless a command has the options. engine: None unless it has BatchOptions.
     """
@@ -77,8 +78,14 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         metavar="W,H,W,H,...",
         type=anchors_of,
     )
+    min_face: float | None = option(
+        "--min-face",
+        "Of an MTCNN, the smallest face in pixels.  [default: 20]",
+        metavar="PIXELS",
+        type=FiniteRange(0, min_open=True),
+    )
     seed: int = seed_option()
-    threshold: float = 0.5
+    threshold: float | None = None
     max_detections: int = 100
     engine: str | None = None
 
@@ -93,7 +100,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         """The TEST settings that options give."""
         scales = self.scale and (self.scale,)
         given = {"scales": scales, "max_size": self.max_size, "nms": self.nms, "anchors": self.anchors}
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in {**given, "min_face": self.min_face}.items() if value is not None}
 
     @property
     def inputs(self) -> list[str | None]:
@@ -101,30 +108,35 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         return [self.net, *self.weights, self.classes, self.cfg, self.mean_file, self.proposals]
 
     def pipeline(self, regions: Choice | None = None) -> Pipeline:
-        """Return the pipeline on its device. Raises Error for an option that does not apply to a net of this kind."""
+        """Return the pipeline on its device. Raises Error for an option that does not apply to the net."""
         if self.engine != "ray":
             self.use_device()
-        file = read_net(self.net, warn=False)
+        file, weights = read_net(self.net, warn=False), list[str | WeightsFile](self.weights)
         layers = data_layers(file, self.state_of(file))
+        options, text = self, ""
         if layers and image_size(layers[0]):
             file = self.open_net(file, images=True)
             options, text = of_data(self, layers[0]), to_text(file.param)
-        else:
-            options, text = self, read_text(self.net)
-        net = self.load(file, self.weights, keep="outputs")
-        pipeline = Pipeline(net, options._recipe(net, text, regions))
+        elif stage_of(file.param) == 1:
+            file, weights = joined(file), [joined_weights(path) for path in self.weights]
+            text = to_text(file.param)
+            others = " and ".join(Path(path).name for path in following(self.net))
+            echo(f"{self.net} is MTCNN's first net; {others}, beside it, are run after it", err=True)
+        net = self.load(file, weights, keep="outputs")
+        pipeline = Pipeline(net, options._recipe(net, text or read_text(self.net), regions))
         names, (classes, holder, _) = pipeline.recipe.names, pipeline.detector.family.classes(net)
         if names and len(names) != classes:
             raise Error(f"{self.classes}: {len(names)} classes with the background, but {holder} has {classes}")
         return pipeline
 
     def _recipe(self, net: Net, text: str, regions: Choice | None) -> Recipe:
-        """Return the recipe of a net, whose prototxt is text. Raises Error for an option that does not apply to it."""
+        """Return the recipe of a net. text: its prototxt. Raises Error for an option that does not apply to the net."""
         self._check_family(net)
         names = read_names(self.classes) if self.classes else None
         if names and regions:
             names = first_names(names)
         family, settings = family_of(net), self.settings
+        rgb = self.rgb and not family.takes_rgb
         if family.test_defaults and not self.cfg:
             test = dataclasses.replace(settings.test, **{**family.test_defaults, **self._given_test})
             settings = net.settings = dataclasses.replace(settings, test=test)
@@ -135,9 +147,9 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
             threshold=self.threshold,
             max_detections=self.max_detections,
             proposals=self.proposals,
-            means=tuple(self.means or SSD_MEANS)[:: -1 if self.rgb else 1],
-            rgb=self.rgb,
-            scale_factor=self.factor,
+            means=(self.means or family.means)[:: -1 if rgb else 1],
+            rgb=rgb,
+            scale_factor=self.scale_factor,
             names=tuple(names) if names else None,
             seed=self.seed,
             level=self.level,
@@ -149,23 +161,27 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
 
     def _check_family(self, net: Net) -> None:
         """Raise Error for an option that does not apply to the net's family."""
-        end = family_of(net).end(net)
-        if end:
+        rules = family_of(net).fixed_size(net)
+        if rules:
             given = {"--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms, "--proposals": self.proposals}
-            no_cfg = {} if end.settings else {"--cfg": self.cfg}
-            refuse(f"here: {end.fixed_by} fixes its size and suppression", no_cfg | given)
+            no_cfg = {} if rules.settings else {"--cfg": self.cfg}
+            refuse(f"here: {rules.fixed_by} fixes its size and suppression", no_cfg | given)
             if self.cfg:
-                end.check_settings(read_settings(self.cfg), f"--cfg {self.cfg}")
+                rules.check_settings(read_settings(self.cfg), f"--cfg {self.cfg}")
         else:
             refuse(f"here: only {FAMILY_NAMES} take it", {"--scale-factor": self.scale_factor})
-        if not (end and "TEST.ANCHORS" in end.settings):
+        taken = rules.settings if rules else ()
+        if "TEST.ANCHORS" not in taken:
             refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
+        if "TEST.MIN_FACE" not in taken:
+            refuse("here: only an MTCNN takes it", {"--min-face": self.min_face})
 
 
 def preparation_text(pipeline: Pipeline, cfg: str | None) -> str:
-    """Return how images are prepared, and what changes that, in one line."""
-    if pipeline.detector.family.has_fixed_size:
-        way = "--mean and --scale-factor change them"
+    """Return one line on how images are prepared, and which options change that."""
+    rules = pipeline.detector.family.fixed_size(pipeline.net)
+    if rules:
+        way = f"--mean{', --min-face' * ('TEST.MIN_FACE' in rules.settings)} and --scale-factor change them"
     else:
         way = f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
     return f"Taken: {', '.join(pipeline.preparation())} ({way})"
@@ -175,14 +191,17 @@ def preparation_text(pipeline: Pipeline, cfg: str | None) -> str:
 class BatchOptions(DetectorOptions):
     """--out and the options that go with it."""
 
-    out: str | None = option("--out", "Write Parquet files there; run again to resume.", metavar="DIR|URI")
+    out: str | None = option("-o --out", "Write Parquet files there; run again to resume.", metavar="DIR|URI")
     engine: str | None = option("--engine", "What runs --out.  [default: local]", type=click.Choice(["local", "ray"]))
     address: str | None = option("--address", "The Ray cluster.  [default: a new Ray on this machine]", metavar="ADDRESS")
     workers: int | None = option("--workers", "Actors on Ray.  [default: one per GPU, or CPU]", type=click.IntRange(1))
     part_size: int | None = option("--part-size", f"Images per Parquet file.  [default: {PART_SIZE}]", type=click.IntRange(1))
 
     def check(self, sources: Sequence[str], printing: dict[str, Any]) -> None:
-        """Raise Error for options that do not go together, and for a missing package. printing: options without --out."""
+        """Raise Error for options that do not go together, and for a missing package.
+
+        printing: options that work only without --out.
+        """
         cluster = {"--address": self.address, "--workers": self.workers}
         if self.out is None:
             given = {"--engine": self.engine, **cluster, "--part-size": self.part_size}
@@ -214,13 +233,13 @@ class BatchOptions(DetectorOptions):
 
 
 def _is_same_folder(source: str, out: str) -> bool:
-    """Return True if two names lead to one existing folder."""
+    """Return True if both names lead to the same existing folder."""
     found = identity(source)
     return found is not None and found == identity(out)
 
 
 def detect_many(pipeline: Pipeline, images: Sources, options: BatchOptions) -> Done:
-    """Detect in the images that are not done yet, show progress, print a summary; the counts of all images. Raises Error."""
+    """Detect in the images not done yet, with progress and a summary; return the counts of all images. Raises Error."""
     with locked(options.place):
         return _detect_in(pipeline, images, options)
 
@@ -258,7 +277,7 @@ def _detect_in(pipeline: Pipeline, images: Sources, options: BatchOptions) -> Do
 
 
 def _failed_before(run: Run) -> str:
-    """Say which failures are of an earlier run, and how to process their images again."""
+    """Return a sentence on the failures of earlier runs, and on how to process their images again."""
     numbers = sorted({index // run.part_size for index, _ in run.kept.failed})
     files = ", ".join(map(part_name, numbers)) + " and others" * (run.kept.errors > len(run.kept.failed))
     rows = f"{run.kept.errors} failed image{'s' * (run.kept.errors != 1)}"
@@ -266,7 +285,7 @@ def _failed_before(run: Run) -> str:
 
 
 def _on_ray(recipe: Recipe, weights: Weights, run: Run, options: BatchOptions, display: BatchDisplay) -> str:
-    """Run on Ray. Return where, for the summary."""
+    """Run on Ray; return the number and kind of workers, for the summary."""
     from minicaffe.scaling.batch.ray_cluster import connected, gpu_problem, node_resources
     from minicaffe.scaling.batch.ray_engine import pool, run_ray
 
@@ -301,7 +320,7 @@ INTERVAL = 10.0
 
 
 class BatchDisplay:
-    """A context manager that shows progress on stderr. todo: the number of images."""
+    """A context manager that shows progress on stderr. todo: the number of images to do."""
 
     def __init__(self, todo: int) -> None:
         self.todo, self.done = todo, Done()
@@ -326,23 +345,23 @@ class BatchDisplay:
             self._bar.stop()
 
     def add(self, done: Done) -> None:
-        """Count these as done."""
+        """Add these counts to the images done."""
         self.done = self.done.plus(done)
         self.seconds = time.monotonic() - self.start
         if self._bar:
             self._bar.update(self._task, completed=self.done.images, rate=self.rate_text())
         elif time.monotonic() - self._last >= INTERVAL:
             self._last = time.monotonic()
-            echo(f"{self.done.images} of {self.todo} images, {self.rate_text()}", err=True)
+            inform(f"{self.done.images} of {self.todo} images, {self.rate_text()}")
 
     def say(self, sentence: str) -> None:
-        """Print a line."""
+        """Print a line, above the bar if there is one."""
         if self._bar:
             self._bar.console.print(sentence)
         else:
-            echo(sentence, err=True)
+            inform(sentence)
 
     def rate_text(self) -> str:
-        """16.2 images/s, and the errors if there are any."""
+        """Return "16.2 images/s", and the errors if there are any."""
         errors = f", {self.done.errors} error{'s' * (self.done.errors != 1)}" if self.done.errors else ""
         return f"{self.done.images / max(self.seconds, 1e-9):.1f} images/s{errors}"

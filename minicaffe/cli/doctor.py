@@ -37,7 +37,7 @@ class DoctorOptions:
 
 @with_options(DoctorOptions)
 def doctor_command(options: DoctorOptions) -> None:
-    """Show what compiles loops, the GPU, driver, compiler and libraries found here, and what to do about missing ones.
+    """Show what nets run on here: processor, BLAS, compiled loops, GPU; and what to do about missing parts.
 
     Example:  minicaffe doctor
     """
@@ -78,7 +78,7 @@ PATH = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?(?:[/\\][^/\\\s,;:()\"']+)+")
 
 
 def without_folders(text: str) -> str:
-    """Return text with the last name alone of each absolute path."""
+    """Return text in which only the last name of each absolute path is left."""
     return PATH.sub(lambda path: ".../" + re.split(r"[/\\]", path[0])[-1], text)
 
 
@@ -97,8 +97,10 @@ class Finding:
 
 
 def examine() -> Iterator[Finding]:
-    """Check everything from Python to a running kernel; without a GPU, kernels and libraries are not checked."""
+    """Yield a Finding for each part, from Python to a running kernel. Without a GPU, kernels and libraries are not checked."""
     yield Finding("minicaffe", True, f"{__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
+    yield Finding("processor", True, f"{cpu_name()}, {cores()}")
+    yield Finding("BLAS", True, f"{blas_name(numpy_config())}, threads: {thread_variables()}")
     yield _loops()
     yield _driver_library()
     yield _pycuda()
@@ -160,7 +162,7 @@ def _compiler() -> Finding:
 
 
 def _products() -> Finding:
-    """Return the library that multiplies matrices; needs a GPU."""
+    """Find the library that multiplies matrices; needs a GPU."""
     used = blas.backend()
     if used.startswith("cuBLAS"):
         return Finding("matrix products", True, used)
@@ -169,13 +171,13 @@ def _products() -> Finding:
 
 
 def _convolutions() -> Finding:
-    """Return the library that computes convolutions; needs a GPU."""
+    """Find the library that computes convolutions; needs a GPU."""
     used = cudnn.backend()
     return Finding("convolutions", used.startswith("cuDNN"), used)
 
 
 def _graphs() -> Finding:
-    """Find out if nets run as CUDA graphs."""
+    """Find out whether nets run as CUDA graphs."""
     if not graph.allowed():
         return Finding(
             "CUDA graphs", False, f"switched off ({graph.VARIABLE}=0, or allow_graphs): each kernel is launched by itself"
@@ -221,9 +223,9 @@ def device_query_command(options: DeviceQueryOptions) -> None:
     facts = {
         "GPU": "; ".join(gpu_facts()),
         "CPU": cpu_name(),
-        "cores": f"{available_cores()} of {os.cpu_count()} for this process",
+        "cores": cores(),
         "BLAS": blas_name(numpy_config()),
-        "threads": ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ) or "BLAS's own choice",
+        "threads": thread_variables(),
         "system": platform.platform(),
         "Python": platform.python_version(),
         "minicaffe": __version__,
@@ -231,6 +233,16 @@ def device_query_command(options: DeviceQueryOptions) -> None:
     }
     for name, fact in facts.items():
         echo(f"{name + ':':<11}{fact}")
+
+
+def cores() -> str:
+    """Return how many cores there are."""
+    return f"{available_cores()} of {os.cpu_count()} cores for this process"
+
+
+def thread_variables() -> str:
+    """Return the environment's variables for numbers of threads."""
+    return ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ) or "BLAS's own choice"
 
 
 def gpu_facts() -> list[str]:
@@ -252,7 +264,7 @@ def cpu_name() -> str:
 
 
 def numpy_config() -> Mapping[str, Any]:
-    """NumPy's build configuration; {} if this NumPy cannot give it as a dictionary (before 1.26)."""
+    """Return NumPy's build configuration; {} if this NumPy cannot give it as a dictionary (before 1.26)."""
     try:
         return np.show_config(mode="dicts") or {}
     except TypeError:

@@ -24,7 +24,7 @@ from .detectors import DetectorOptions, preparation_text
 from .image_options import read_annotations
 from .options import FiniteRange, argument, option, with_options
 from .pictures import in_processes
-from .terminal import echo
+from .terminal import echo, inform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,12 @@ class Options(DetectorOptions):
 
 @with_options(Options)
 def evaluate_command(options: Options) -> None:
-    """Count what the detector NET with WEIGHTS finds in the images of ANNOTATIONS: average precision of each class, as PASCAL
-    VOC and COCO count it. COCO's needs the extra coco.
+    """Print the detector's average precision for each class of the images of ANNOTATIONS, as PASCAL VOC and COCO count it.
 
-    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, or a folder of VOC's or YOLO's form.
+    NET is the detector's test prototxt, with WEIGHTS.
+
+    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, or a folder of VOC's or YOLO's form. COCO's precision needs the
+    extra coco.
 
     Example:  minicaffe evaluate test.prototxt net.caffemodel VOCdevkit/VOC2007 --cfg end2end.yml --draw curves.png
     """
@@ -59,12 +61,12 @@ def evaluate_command(options: Options) -> None:
     if len(classes) != count:
         raise Error(f"{options.sources[0]}: {len(classes)} classes with the background, but {holder} has {count}")
     prepare_roidb(roidb, count)  # it checks them
-    echo(preparation_text(pipeline, options.cfg), err=True)
+    inform(preparation_text(pipeline, options.cfg))
     coco = find_spec("pycocotools") is not None
     report = evaluate(list(_found(pipeline, images)), roidb, classes, coco=coco)
     _print(report)
     if not coco:
-        echo(f"COCO's average precision is counted where pycocotools is installed: {install('coco')}", err=True)
+        inform(f"COCO's average precision is counted where pycocotools is installed: {install('coco')}")
     if options.json_file:
         with replacing(options.json_file) as path:
             path.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
@@ -87,7 +89,7 @@ def _check(options: Options) -> None:
 
 
 def _found(pipeline: Pipeline, images: list[str]) -> Iterator[Detections]:
-    """Yield the detections of each image. Raises Error for an image that fails, as a wrong number is worse than none."""
+    """Yield the detections of each image. Raises Error for an image that fails: without it the result would be wrong."""
 
     def row(name: str) -> Row:
         return pipeline.row(Picture(name, Path(name))).without_pixels()

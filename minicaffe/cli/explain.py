@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 import click
 
 from minicaffe.data.images import load_image
-from minicaffe.errors import Error, pasted
+from minicaffe.errors import Error
+from minicaffe.formats.prototxt import read_net
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.net import Net
 from minicaffe.tracing.explanations import explain
@@ -18,15 +20,14 @@ from minicaffe.tracing.explanations.proposals import STEP
 from minicaffe.tracing.explanations.terms import ROWS
 from minicaffe.tracing.receptive_fields import receptive_field
 
-from .common import warn
 from .groups import DeviceOptions, NetOptions, random_weights_option, weights_option
 from .image_options import InputOptions, RoidbOptions
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 
 
 def _index(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
-    """Return the whole numbers of --at 0,12,2,5. Raises Error."""
+    """Return the index of --at, such as 0,12,2,5. Raises Error."""
     try:
         return None if text is None else tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -36,8 +37,7 @@ def _index(context: click.Context, option: click.Parameter, text: str | None) ->
 @dataclass(frozen=True, kw_only=True)
 class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     net: str = argument()
-    layer: str = argument()
-    weights: tuple[str, ...] = argument()
+    weights_and_layer: tuple[str, ...] = argument(required=True, metavar="[WEIGHTS]... LAYER")
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by run.", metavar="FILE")
     roi: int | None = option("--roi", "ROI layers, Proposal, ProposalTarget, BoxAnnotatorOHEM, detection: index of the roi.")
@@ -64,17 +64,28 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     rows: int = option("--rows", "Maximum rows shown of a table.", type=click.IntRange(1), default=ROWS)
     random_weights: bool = random_weights_option()
 
+    @cached_property
+    def layer(self) -> str:
+        """The layer: the last word, or the first one where that alone is a layer's name."""
+        first, last = self.weights_and_layer[0], self.weights_and_layer[-1]
+        names = {STEP, *(layer.name for layer in read_net(self.net, warn=False).param.layer)}
+        return first if first in names and last not in names else last
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        words = self.weights_and_layer
+        return words[1:] if self.layer == words[0] else words[:-1]
+
 
 @with_options(Options)
 def explain_command(options: Options) -> None:
-    """Show the arithmetic of one number of LAYER, a layer of the prototxt NET; with --backward or --weight, of one gradient.
+    """Show the arithmetic of a number of a LAYER of the prototxt NET with WEIGHTS; with --backward or --weight, of a gradient.
 
     Select it in a ROI layer with --roi, --channel and --bin (--backward: --channel and --cell), in Proposal with --roi or
     --anchor, in DetectionOutput with --index, in other layers with --at. LAYER detection is what follows a Faster R-CNN or
     R-FCN: --index K is its detection K, of which 0 is the best, --roi K what became of roi K.
 
-    Example:  minicaffe explain test.prototxt roi_pool5 --weights net.caffemodel --input data=cat.jpg --roi 3 --channel 12
-    --bin 2,5
+    Example:  minicaffe explain test.prototxt net.caffemodel roi_pool5 --input data=cat.jpg --roi 3 --channel 12 --bin 2,5
     """
     options.use_device()
     net = _filled(options)
@@ -104,10 +115,6 @@ def explain_command(options: Options) -> None:
 
 
 def _filled(options: Options) -> Net:
-    if options.weights and os.path.isfile(options.layer) and not os.path.exists(options.weights[0]):
-        files = (pasted(options.net, path=True), pasted(options.weights[0]), pasted(options.layer, path=True))
-        right = f"minicaffe explain {' '.join(files)}"
-        raise Error(f"{options.layer} is a file, and {options.weights[0]} is not: the layer comes before the weights: {right}")
     for word in options.weights:
         if re.fullmatch(r"-?\d+(,-?\d+)*", word) and not os.path.exists(word):
             raise Error(f"{word}: there is no such file of weights; an index is given as --at {word}")
@@ -122,7 +129,7 @@ def _filled(options: Options) -> Net:
 
 
 def _print_fields(net: Net, layer: str, found: Explanation) -> None:
-    """Print what the explained cell depends on; of an ROI layer the roi says it."""
+    """Print what the explained cell depends on, except for a ROI layer, whose roi shows it."""
     if len(found.at) == 4 and not isinstance(net.layer_dict[layer], RoiLayer):
         for name, field in receptive_field(net, found.blob, *found.at[2:], layer=layer).items():
             echo(f"receptive field in {name}: {field}")

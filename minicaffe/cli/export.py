@@ -24,12 +24,12 @@ from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference, difference
 from minicaffe.scaling.batch.find import find_sources
 
-from .common import check_target, shape_text, warn
+from .common import check_target, shape_text
 from .convert import check_option, print_agreement
 from .groups import StateOptions, ThreadOptions, classes_option, random_weights_option, seed_option
 from .image_options import InputOptions
 from .options import FiniteRange, argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 
 if TYPE_CHECKING:
     from minicaffe.porting.onnx import Whole
@@ -40,7 +40,7 @@ MOST_IMAGES = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Int8Options:
-    """--int8 and what goes with it."""
+    """--int8 and the options that go with it."""
 
     int8: bool = option("--int8", "Convolutions and inner products in 8 bits, by onnxruntime's static quantization.")
     calibrate: tuple[str, ...] = option(
@@ -60,7 +60,7 @@ class Int8Options:
             raise click.UsageError("--roidb compares boxes: give --with-boxes too")
 
     def to_int8(self, net: Net, model: Path, options: InputOptions, whole: Whole | None) -> None:
-        """Quantize the model, and print what it costs. Raises Error."""
+        """Quantize the model, and print its size, differences and mAP before and after. Raises Error."""
         from minicaffe.porting.onnx.session import Labelled, mean_average_precision, outputs_on, quantize
 
         feeds = _feeds(net, self.calibrate, options, whole)
@@ -88,7 +88,7 @@ class Int8Options:
 
 
 def _feeds(net: Net, sources: Sequence[str], options: InputOptions, whole: Whole | None) -> list[Mapping[str, Any]]:
-    """Return the model's inputs for each image. Raises Error where no image can be read."""
+    """Return the model's inputs for each image. Raises Error if no image can be read."""
     feeds: list[Mapping[str, Any]] = []
     lost = []
     for picture in islice(find_sources(sources).pictures(), MOST_IMAGES):
@@ -104,7 +104,7 @@ def _feeds(net: Net, sources: Sequence[str], options: InputOptions, whole: Whole
 
 
 def _feed(net: Net, pixels: np.ndarray, options: InputOptions, whole: Whole | None) -> Mapping[str, Any]:
-    """Return the inputs that hold the image, as run fills them; with --with-boxes or --with-image as detect does."""
+    """Return the inputs that hold the image, filled as run does, or with --with-boxes or --with-image as detect does."""
     if whole:
         return whole.inputs(net, pixels)
     name = image_input(net, "--calibrate")
@@ -118,7 +118,7 @@ THRESHOLD, MOST_BOXES = 0.5, 100
 
 @dataclass(frozen=True, kw_only=True)
 class WholeOptions:
-    """The ends of a detector."""
+    """The options of a whole detector: its preparation of photos and its boxes."""
 
     with_image: bool = option("--with-image", "Take a photo, uint8 H x W x 3 (blue, green, red), of any size, and prepare it.")
     with_boxes: bool = option("--with-boxes", "Give boxes, scores and classes as detect does, not the net's outputs.")
@@ -131,7 +131,7 @@ class WholeOptions:
     classes: str | None = classes_option()
 
     def whole(self, options: InputOptions) -> Whole | None:
-        """Return the ends of the model besides the net; None for none. Raises Error for options that need them."""
+        """Return the parts of the model before and after the net, or None. Raises Error for options that need them."""
         from minicaffe.porting.onnx import Whole
 
         if not self.with_boxes:
@@ -205,7 +205,7 @@ def export_command(options: Options) -> None:
 
 
 def _arrays(net: Net, options: Options) -> dict[str, NDArray[Any]]:
-    """Return the net's inputs for the check; the net keeps the shapes that it is exported with."""
+    """Return the net's inputs for the check. The net keeps the shapes with which it is exported."""
     shapes = {name: net.blobs[name].shape for name in net.inputs}
     for note in options.fill(net, options.seed, options.until):
         warn(note)
@@ -226,7 +226,7 @@ def _print_axes(model: Path) -> None:
 
 
 def whole_check(net: Net, model: Path, options: InputOptions, whole: Whole) -> list[Difference]:
-    """Return the differences from detect on the photo of --input, or on noise. Raises Error."""
+    """Return the differences from detect on the photo of --input, or on noise without one. Raises Error."""
     from minicaffe.porting.onnx import compare_with_detect
 
     if not whole.boxes:

@@ -53,13 +53,14 @@ class Options(BatchOptions):
 
 @with_options(Options)
 def features_command(options: Options) -> None:
-    """Store boxes, class scores, attributes and features of the best regions of SOURCE...
+    """Store boxes, class scores, attributes and features of the best regions of the images SOURCE... in --out.
 
-    in --out: the rois that the NMS of a class keeps with a score of at least --threshold; of a detector with the blobs rois and
-    cls_prob, and attr_prob if any.
+    The regions are the rois that the NMS of a class keeps with a score of at least --threshold. The detector has the blobs rois
+    and cls_prob, and attr_prob for attributes.
 
     A source is an image, a folder, a list (.txt, .lst: one path per line), a Parquet file, or a URI of one of them. --cfg is
-    the yml of the net, whose TEST.NMS holds here too. Run again to resume.
+    the yml of the net, whose TEST.NMS holds here too. Run again to resume. For other blobs, such as fc7 of a classifier, use
+    extract-features.
 
     Example:  minicaffe features test.prototxt net.caffemodel photos/ --cfg resnet.yml --min 36 --max 36 --out features
     """
@@ -81,7 +82,7 @@ def features_command(options: Options) -> None:
 
 
 def _write(pipeline: Pipeline, images: Sources, targets: Sequence[Path]) -> None:
-    """Write the file of each image that is not there yet. Raises Error if one is there that another run wrote."""
+    """Write the file of each image that has none yet. Raises Error if another run wrote one."""
     run = hashlib.sha256(json.dumps(manifest(images, pipeline.recipe, weights_of(pipeline.net), 1)).encode()).digest()
     mark = np.frombuffer(run, np.uint8)
     there = {target for target in targets if _is_ours(target, mark)}
@@ -117,7 +118,7 @@ def _arrays(row: Row, pipeline: Pipeline) -> dict[str, np.ndarray]:
 
 
 def _is_ours(target: Path, mark: np.ndarray) -> bool:
-    """Return True if this run wrote the file, False if it is not there. Raises Error for another run's."""
+    """Return True if this run wrote the file, False if it does not exist. Raises Error if another run wrote it."""
     try:
         found = read_npz(target, "run").get("run")
     except FileNotFoundError:

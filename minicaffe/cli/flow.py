@@ -48,8 +48,8 @@ def flow_command(options: Options) -> None:
     """Print and store the optical flow from the image FIRST to SECOND, by the FlowNet NET with WEIGHTS.
 
     NET's two inputs are images of three channels, its output is a flow (1, 2, h, w) in pixels of its input. The variables of a
-    deploy.prototxt.template ($TARGET_WIDTH$, $ADAPTED_WIDTH$, $SCALE_WIDTH$, ...) are filled in for the images' size. A net of
-    another size gets the images resized, and the flow is that of the images again.
+    deploy.prototxt.template ($TARGET_WIDTH$, $ADAPTED_WIDTH$, $SCALE_WIDTH$, ...) are filled in for the images' size. If the
+    net has another size, the images are resized for it, and the flow is scaled back.
 
     Example:  minicaffe flow deploy.prototxt.template net.caffemodel 1.png 2.png -o 1.flo --draw flow.png
     """
@@ -75,7 +75,7 @@ def flow_command(options: Options) -> None:
 
 
 def _pair(options: Options) -> tuple[list[str], list[Pixels]]:
-    """Return the names and pixels of the two images. Raises click.UsageError for another number, and Error for two sizes."""
+    """Return the names and pixels of the two images. Raises click.UsageError unless there are two, Error if sizes differ."""
     if len(options.images) != 2:
         raise click.UsageError(f"a flow is from one image to another: give two, not {len(options.images)}")
     pictures = list(options.images.pictures())
@@ -87,7 +87,7 @@ def _pair(options: Options) -> tuple[list[str], list[Pixels]]:
 
 
 def _flow(pixels: list[Pixels], options: Options) -> Array:
-    """Return the flow (2, H, W) between two images of this size. Raises Error."""
+    """Return the flow (2, H, W) between two images of size (H, W). Raises Error."""
     height, width = pixels[0].shape[:2]
     net_file = parse_net(fill_template(read_text(options.net), height, width), options.net, warn=False)
     net_file = with_inputs(net_file, options.state_of(net_file), partial(listed_image, height=height, width=width))
@@ -102,7 +102,7 @@ def _flow(pixels: list[Pixels], options: Options) -> Array:
 
 
 def _fill(net: Net, pixels: list[Pixels], options: Options) -> str:
-    """Put both images into the net's inputs, as a batch of 1; the blob with the flow. Raises Error."""
+    """Put both images into the net's inputs, as a batch of 1; return the name of the blob with the flow. Raises Error."""
     names = pair_inputs(net, options.net)
     for name in names:
         net.blobs[name].reshape(1, *net.blobs[name].shape[1:])

@@ -1,4 +1,4 @@
-"""The groups of options that commands share, and what they do: threads and devices, nets, images and inputs."""
+"""The groups of options that commands share, and their functions: threads and devices, nets, images and inputs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from minicaffe.detection.random_weights import draw_weights, make_up_weights
 from minicaffe.errors import DeviceError, Error, WeightsError, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.formats.skipped import skipping_unknown, summed_up
-from minicaffe.formats.weights import no_name_fits, read_weights
+from minicaffe.formats.weights import WeightsFile, no_name_fits, read_weights
 from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Keep, Net, Watch
 from minicaffe.net_arguments import state_applied
 from minicaffe.porting.suggestions import suggested_names
 from minicaffe.proto import caffe_pb2
 
-from .common import listed, warn
+from .common import listed
 from .options import option
-from .terminal import echo
+from .terminal import inform, warn
 
 FEWEST = 4
 """One layer of so many must be in the files of weights, else they are another net's."""
@@ -45,7 +45,7 @@ def _use_threads(context: click.Context, parameter: click.Parameter, count: int 
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadOptions:
-    """--threads, which holds until the command is over."""
+    """--threads, which applies until the command is over."""
 
     threads: int | None = option(
         "--threads", "Number of threads.  [default: one per core]", type=click.IntRange(1, threads.MOST), callback=_use_threads
@@ -59,7 +59,7 @@ class Tf32Options:
     tf32: bool = option("--tf32", "On a GPU, round the factors of float32 products to TF32: faster, 3 decimal digits.")
 
     def use_tf32(self, on_gpu: bool, advice: str = "give --device gpu, or auto") -> None:
-        """Products in TF32 until the command is over, if they are asked for. Raises Error where it asks for no GPU."""
+        """With --tf32, compute products in TF32 until the command is over. Raises Error without a GPU."""
         if not self.tf32:
             return
         if not on_gpu:
@@ -86,7 +86,7 @@ class DeviceOptions(Tf32Options, ThreadOptions):
 
 
 def use_device(device: str | None, gpu: str | None) -> None:
-    """Run layers on --device or --gpu, and again on the CPU after the command. Raises Error."""
+    """Run layers on --device or --gpu until the command is over. Raises Error."""
     if device and gpu:
         raise click.UsageError(f"--device {device} and --gpu {gpu}: give one of them")
     given = f"--device {device}: give cpu, gpu, gpu:N or auto"
@@ -109,7 +109,7 @@ def use_device(device: str | None, gpu: str | None) -> None:
     except DeviceError as error:
         if kind != "auto":
             raise
-        echo(f"on the CPU: {error}", err=True)
+        inform(f"on the CPU: {error}")
 
 
 def phase_option(default: Phase = TEST) -> Any:
@@ -137,7 +137,7 @@ def modules_option() -> Any:
 
 
 def _allow_modules(context: click.Context, parameter: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Allow modules: each is looked for in the working directory first, as Caffe's users expect, and may import caffe."""
+    """Allow modules. Each is searched in the working directory first, as Caffe's users expect, and may import caffe."""
     from minicaffe.aliases import serve_as_caffe
     from minicaffe.layers.python.python import allow_module
 
@@ -149,7 +149,7 @@ def _allow_modules(context: click.Context, parameter: click.Parameter, modules: 
 
 
 def _skip_unknown(context: click.Context, parameter: click.Parameter, given: bool) -> bool:
-    """Compute without unknown fields until the command is over, and then say so."""
+    """Ignore unknown fields until the command is over, and then print their names."""
     if given:
         found = context.with_resource(skipping_unknown())
         context.call_on_close(lambda: warn(summed_up(found)) if found else None)
@@ -158,7 +158,7 @@ def _skip_unknown(context: click.Context, parameter: click.Parameter, given: boo
 
 @dataclass(frozen=True, kw_only=True)
 class UnknownFieldOptions:
-    """--skip-unknown, which holds until the command is over."""
+    """--skip-unknown, which applies until the command is over."""
 
     skip_unknown: bool = option(
         "--skip-unknown",
@@ -169,10 +169,10 @@ class UnknownFieldOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StateOptions(UnknownFieldOptions):
-    """--level, --stage, --fork, --allow-module and --skip-unknown, and how to make a net.
+    """--level, --stage, --fork, --allow-module and --skip-unknown, and methods that make a net.
 
-    phase, seed, random_weights, shapes: constants unless a command has the options. needs_data: if data layers stay though
-    their database is absent.
+    phase, seed, random_weights, shapes: constants unless a command has the options. needs_data: whether data layers stay even
+    if their database is missing.
     """
 
     level: int = option("--level", "Level of the net's state.", type=click.IntRange(-(2**31), 2**31 - 1), default=0)
@@ -191,15 +191,14 @@ class StateOptions(UnknownFieldOptions):
         return DetectionSettings()
 
     def state_of(self, file: NetFile, phase: Phase | None = None) -> caffe_pb2.NetState:
-        """Return the state that a net of this file has, for its include and exclude rules. phase: the command's unless
-        given.
-        """
+        """Return the state of a net of this file, for its include and exclude rules. phase: the command's by default."""
         return state_applied(file.param, self.phase if phase is None else phase, self.level, self.stages).state
 
     def open_net(self, net: str | NetFile, *, images: bool = False, phase: Phase | None = None) -> NetFile:
-        """Return the net of a prototxt, with an input in place of each data layer whose database or list is absent, and a line
-        on stderr that says so. images: in place of all data layers of a net without inputs, for one image. phase: the
-        command's unless given. Raises Error.
+        """Return the net of a prototxt, with an input in place of each data layer whose database or list is missing.
+
+        A line on stderr reports each input. images: replace all data layers of a net without inputs, for one image. phase: the
+        command's by default. Raises Error.
         """
         file = read_net(net, warn=False) if isinstance(net, str) else net
         if self.needs_data and not images:
@@ -213,7 +212,7 @@ class StateOptions(UnknownFieldOptions):
         notes = list[str]()
         file = with_inputs(file, self.state_of(file, phase), shape, replaced=replaced, shapes=shapes, say=notes.append)
         for note in notes:
-            echo(on_one_line(note), err=True)
+            inform(on_one_line(note))
         return file
 
     def build(
@@ -231,40 +230,39 @@ class StateOptions(UnknownFieldOptions):
     def load(
         self,
         net: str | NetFile,
-        weights: Sequence[str],
+        weights: Sequence[str | WeightsFile],
         *,
         watch: Watch | None = None,
         keep: Keep = "all",
         say: Callable[[str], None] = warn,
         no_zeros: bool = False,
     ) -> Net:
-        """Return the net of a prototxt with the weights of all files; say gets the layers that no file has weights for.
+        """Return the net of a prototxt with the weights of all files. say: called with a sentence on layers without weights.
 
         watch, keep: see Net. no_zeros: weights without a file and a filler are Gaussian. Raises WeightsError.
         """
         rng.set_random_seed(self.seed)  # before Net: fillers draw when layers are set up
         net_file = self.open_net(net)
-        files = [read_weights(file) for file in weights]
+        files = [file if isinstance(file, WeightsFile) else read_weights(file) for file in weights]
         loaded = self.build(net_file, watch=watch, keep=keep)
         missing = set(loaded.params)
-        for file, stored in zip(weights, files, strict=True):
-            report = loaded.copy_from(stored)
+        for stored in files:
+            file, report = stored.path, loaded.copy_from(stored)
             missing -= set(report.loaded)
             if loaded.params and not report.loaded:
                 raise no_name_fits(file, net_file.file, suggested_names(loaded, stored))
             if report.unused:
-                echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
+                inform(f"{file}: not in the net, and left alone: {_short(report.unused)}")
         names, total = [name for name in loaded.params if name in missing], len(loaded.params)
         if self.random_weights:
-            echo(draw_weights(loaded, names, self.seed, lambda: self.build(net_file)), err=True)
+            inform(draw_weights(loaded, names, self.seed, lambda: self.build(net_file)))
             return loaded
         if names and not weights:
             say(f"no weights given: all {len(names)} layers with parameters start from their fillers (seed {self.seed})")
         elif (matched := total - len(names)) * FEWEST < total:
             found = _short([name for name in loaded.params if name not in missing])
-            raise WeightsError(
-                f"{', '.join(weights)}: looks like another net's file: {matched} of {total} layers match: {found}"
-            )
+            given = ", ".join(file.path for file in files)
+            raise WeightsError(f"{given}: looks like another net's file: {matched} of {total} layers match: {found}")
         elif names:
             say(f"no weights found for {len(names)} of {total} layers, which start from their fillers: {_short(names)}")
         if no_zeros and (note := make_up_weights(loaded, names, self.seed)):

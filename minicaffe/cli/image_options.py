@@ -1,4 +1,4 @@
-"""The options of how images become inputs: settings, means, order of the channels and axes, files, shapes, annotations."""
+"""The options for inputs made of images: settings, means, order of the channels and axes, files, shapes, annotations."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 
-from .common import warn
 from .groups import classes_option
 from .options import FiniteRange, option
-from .terminal import echo
+from .terminal import echo, inform, warn
 
 
 def mean_of(text: str) -> tuple[float, float, float]:
-    """--mean's three numbers. Raises Error."""
+    """Return the three numbers of --mean. Raises Error."""
     try:
         blue, green, red = map(float, text.split(","))
         if np.isfinite([blue, green, red]).all():
@@ -45,7 +44,7 @@ def mean_of(text: str) -> tuple[float, float, float]:
 
 
 def file_means(path: str) -> tuple[float, float, float]:
-    """Return the means of blue, green and red in a file: three numbers, or an image (3, H, W), of which the mean is taken.
+    """Return the means of blue, green and red from a file: three numbers, or the means of an image (3, H, W).
 
     Raises Error.
     """
@@ -59,13 +58,13 @@ def file_means(path: str) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsOptions:
-    """--cfg."""
+    """The option --cfg."""
 
     cfg: str | None = option("--cfg", "Detection settings in py-faster-rcnn's format.", metavar="FILE.yml")
 
     @cached_property
     def settings(self) -> DetectionSettings:
-        """The settings of the file, or the defaults, with the changes of other options. Raises Error."""
+        """The settings of the file, or the defaults, as changed by other options. Raises Error."""
         return read_settings(self.cfg) if self.cfg else DetectionSettings()
 
 
@@ -75,7 +74,8 @@ class ImageOptions(SettingsOptions):
 
     mean: tuple[float, float, float] | None = option(
         "--mean",
-        f"Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; {FAMILY_NAMES} in detect and trace: 104,117,123; "
+        f"Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; {FAMILY_NAMES} in detect and trace: 104,117,123, "
+        "but UltraFace 127,127,127 and MTCNN 127.5,127.5,127.5; "
         "pose: 128,128,128; flow: 0,0,0]",
         metavar="B,G,R",
         type=mean_of,
@@ -88,7 +88,7 @@ class ImageOptions(SettingsOptions):
     rgb: bool = option("--rgb", "The net takes red, green, blue; --mean stays blue, green, red.")
     scale_factor: float | None = option(
         "--scale-factor",
-        f"Factor applied after that; in detect only for {FAMILY_NAMES}.  [default: 1; pose: 1/256]",
+        f"Factor applied after that; in detect only for {FAMILY_NAMES}.  [default: 1; UltraFace and MTCNN: 1/128; pose: 1/256]",
         type=FiniteRange(0, min_open=True),
     )
 
@@ -99,7 +99,7 @@ class ImageOptions(SettingsOptions):
 
     @cached_property
     def means(self) -> tuple[float, float, float] | None:
-        """--mean's, or those of --mean-file; None for neither. Raises Error."""
+        """The means of --mean or --mean-file, or None. Raises Error."""
         if self.mean_file is None:
             return self.mean
         if self.mean:
@@ -115,7 +115,7 @@ Of = TypeVar("Of", bound=ImageOptions)
 
 
 def of_data(options: Of, param: caffe_pb2.LayerParameter) -> Of:
-    """Return the options, with the mean and the factor of a data layer where they say none. Raises Error."""
+    """Return the options; a mean or factor that is not given is the data layer's. Raises Error."""
     mean = options.mean if options.mean or options.mean_file or options.cfg else image_means(param)
     is_scaled = options.scale_factor is None and param.transform_param.scale != 1
     return dataclasses.replace(
@@ -124,7 +124,7 @@ def of_data(options: Of, param: caffe_pb2.LayerParameter) -> Of:
 
 
 def _named_file(text: str) -> tuple[str, str]:
-    """BLOB=FILE as a name and a file."""
+    """Return the name and the file of BLOB=FILE. Raises Error."""
     name, equals, file = text.partition("=")
     if not equals:
         raise Error(f"--input {text}: write it as BLOB=FILE")
@@ -132,7 +132,7 @@ def _named_file(text: str) -> tuple[str, str]:
 
 
 def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """BLOB=N,C,H,W as a name and a shape."""
+    """Return the name and the shape of BLOB=N,C,H,W. Raises Error."""
     name, _, dims = text.partition("=")
     try:
         return name, tuple(int(d) for d in dims.replace("x", ",").split(","))
@@ -142,7 +142,7 @@ def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeOptions:
-    """--shape."""
+    """The option --shape."""
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = option(
         "--shape", "Shape of an input; may be repeated.", metavar="BLOB=N,C,H,W", type=_named_shape
@@ -187,7 +187,7 @@ class InputOptions(ShapeOptions, OrderOptions):
     image: str | None = None
 
     def files(self, net: Net) -> dict[str, str]:
-        """Input -> file, --image among them. Raises Error for an image that no input can hold."""
+        """Return the file of each input, with --image among them. Raises Error for an image that no input can hold."""
         if not self.image:
             return dict(self.inputs)
         return {image_input(net, f"--image {self.image}"): self.image, **dict(self.inputs)}
@@ -197,7 +197,7 @@ class InputOptions(ShapeOptions, OrderOptions):
         return [self.cfg, self.mean_file, self.image, *dict(self.inputs).values()]
 
     def fill(self, net: Net, seed: int, until: str | None = None) -> list[str]:
-        """Reshape and fill the net's inputs; a sentence for each that was generated. until: see fill_inputs."""
+        """Reshape and fill the net's inputs; return a sentence for each input that was generated. until: see fill_inputs."""
         self.reshape(net)
         files = self.files(net)
         return fill_inputs(net, files, seed=seed, settings=self.settings, factor=self.factor, until=until, order=self.order)
@@ -206,9 +206,9 @@ class InputOptions(ShapeOptions, OrderOptions):
 def read_annotations(
     source: str, split: str | Sequence[str], images: str | None, classes: str | None
 ) -> tuple[Roidb, list[str]]:
-    """load_roidb, with the names in the file --classes; without it, the order that is taken is printed.
+    """Return load_roidb's result, with the names in the file --classes; without that file, print the order of the classes.
 
-    Raises Error, also where the first image is not there.
+    Raises Error, also if the first image does not exist.
     """
     try:
         roidb, names = load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
@@ -218,7 +218,7 @@ def read_annotations(
         advice = ": --images gives the folder of the images" * (Path(source).is_file() and not images)
         raise Error(f"{source}: its first image, {first}, is not there{advice}")
     if names and not classes:
-        echo(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)", err=True)
+        inform(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)")
     return readable(roidb, entry_pixels, lambda entry: str(entry["image"]), source), names
 
 
@@ -237,8 +237,9 @@ class RoidbOptions:
     proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
 
     def set_roidb(self, net: Net, settings: DetectionSettings, test_nets: Sequence[Net] = ()) -> Sequence[str]:
-        """Hand the images and boxes of --roidb to the RoIData layers of the net and of a solver's test nets; the names of the
-        classes. Raises Error.
+        """Give the images and boxes of --roidb to the RoIData layers of the net and the test nets; return the class names.
+
+        Raises Error.
         """
         readers = [layer for one in (net, *test_nets) for layer in one.layers if isinstance(layer, RoIData)]
         source, images = self.roidb, self.images

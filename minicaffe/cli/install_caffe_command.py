@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from minicaffe.cli import COMMANDS
+from minicaffe.cli import CAFFE, COMMANDS
 from minicaffe.cli.options import translate
 from minicaffe.cli.terminal import echo
 from minicaffe.errors import Error
@@ -28,11 +28,11 @@ MARK = "minicaffe.install_caffe_command"
 
 
 def scripts(python: str, windows: bool) -> dict[str, str]:
-    """File name -> text of the script, for caffe and the TOOLS that minicaffe has."""
+    """Return the text of each script by file name, for caffe and the TOOLS that minicaffe has."""
     names = ["caffe", *(name for name in TOOLS if translate([name], list(COMMANDS))[0] in COMMANDS)]
     made = {}
     for name in names:
-        command = "" if name == "caffe" else f" {name}"
+        command = f" {CAFFE}" if name == "caffe" else f" {name}"
         if windows:
             made[f"{name}.cmd"] = f'@rem written by {MARK}\r\n@"{python}" -m minicaffe{command} %*\r\n'
         else:
@@ -42,7 +42,7 @@ def scripts(python: str, windows: bool) -> dict[str, str]:
 
 
 def install(folder: Path, remove: bool = False) -> list[Path]:
-    """Write the scripts into folder (or remove them); the files written or removed.
+    """Write the scripts into folder, or remove them; return the files written or removed.
 
     Raises Error, and changes nothing, if one of the files is another program.
     """
@@ -67,7 +67,7 @@ def install(folder: Path, remove: bool = False) -> list[Path]:
 @click.argument("folder", required=False)
 @click.option("--remove", is_flag=True, help="Remove these scripts.")
 def main(folder: str | None, remove: bool) -> None:
-    """Install `caffe` and its tools as commands that run minicaffe: into FOLDER, or beside this Python's scripts."""
+    """Install `caffe` and its tools as commands that run minicaffe: into FOLDER, or into this Python's scripts folder."""
     target = Path(folder or sysconfig.get_path("scripts"))
     try:
         done = install(target, remove)

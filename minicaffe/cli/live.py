@@ -1,4 +1,4 @@
-"""live: a page on which the net can be changed."""
+"""live: a page on which the user can change the net."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ class Options(InputOptions, NetOptions, DeviceOptions):
 
 @with_options(Options)
 def live_command(options: Options) -> None:
-    """Show what every layer of the prototxt NET does, on a page where the net can be changed: edit the prototxt, drop another
-    photo, drag a roi. The net runs again from the first layer that changed. Ctrl-C ends it.
+    """Show what every layer of the prototxt NET does, on a page where the net can be changed.
+
+    Edit the prototxt, drop another photo, drag a roi: the net runs again from the first layer that changed. Ctrl-C ends it.
 
     The page is for the browsers of this computer only. NET is not written to.
 
@@ -92,7 +93,7 @@ def _write_site(options: Options, folder: Path, live: Live) -> None:
 
 
 def in_browser(values: str) -> Callable[[str], str]:
-    """Make the session of these options, in JSON, for worker.js. The function returned answers a change in JSON."""
+    """Make the session of these options (JSON) for worker.js; return the function that answers a change in JSON."""
     given = json.loads(values)
     threads.set_num_threads(1)  # Pyodide has no others
     live = session(Options(**{**given, "phase": Phase(given["phase"])}), Path(mkdtemp()))
@@ -100,7 +101,7 @@ def in_browser(values: str) -> Callable[[str], str]:
 
 
 def session(options: Options, folder: Path) -> Live:
-    """Return the session that the options ask for. folder: for the photos that it is given."""
+    """Return the session for the options. folder: where to store the photos that it receives."""
     weights = (*options.weights, *options.more_weights)
     names = read_labels(options.classes) if options.classes else None
 

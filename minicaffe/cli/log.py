@@ -89,8 +89,9 @@ class ParseLogOptions:
 
 @with_options(ParseLogOptions)
 def parse_log_command(options: ParseLogOptions) -> None:
-    """Read the training log LOG, minicaffe's or Caffe's, and write OUTDIR/LOG.train and OUTDIR/LOG.test: tables of the nets'
-    outputs by iteration, like Caffe's parse_log.py.
+    """Read the training log LOG, minicaffe's or Caffe's, and write OUTDIR/LOG.train and OUTDIR/LOG.test.
+
+    They are tables of the nets' outputs by iteration, like those of Caffe's parse_log.py.
 
     Example:  minicaffe parse-log train.log .
     """

@@ -52,6 +52,13 @@ class _Option(click.Option):
         return extra
 
 
+class _OldArgument(click.Argument):
+    """An argument that the usage line leaves out: what an option says today."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return []
+
+
 def option(flags: str, help: str, **attributes: Any) -> Any:
     """Return a dataclass field that is an option: "-o --out", its help, and click.Option's attributes.
 
@@ -61,7 +68,10 @@ def option(flags: str, help: str, **attributes: Any) -> Any:
 
 
 def argument(**attributes: Any) -> Any:
-    """Return a dataclass field that is an argument, with click.Argument's attributes; tuple[X, ...] takes all that is left."""
+    """Return a dataclass field that is an argument, with click.Argument's attributes; tuple[X, ...] takes all that is left.
+
+    hidden=True: it is not in the usage line.
+    """
     return dataclasses.field(metadata={"flags": [], "attributes": attributes})
 
 
@@ -79,7 +89,8 @@ def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dic
     if str in (annotation, *get_args(annotation)) and "type" not in attributes:
         attributes = {"shell_complete": _files, **attributes}
     if not flags:
-        return click.Argument([name], **{"nargs": -1 if several else 1, "callback": _not_empty, **attributes})
+        kind = _OldArgument if attributes.pop("hidden", False) else click.Argument
+        return kind([name], **{"nargs": -1 if several else 1, "callback": _not_empty, **attributes})
     kinds = get_args(annotation) or (annotation,)
     number = next((kind for kind in (int, float) if kind in kinds), None)
     made = _Option([*flags, name], **{"type": number, "is_flag": bool in kinds or None, "multiple": several, **attributes})
@@ -89,7 +100,7 @@ def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dic
 
 
 def _not_empty(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
-    """Return what is given. Raises Error for an empty text, which as a path would mean the working directory."""
+    """Return the value given. Raises Error for an empty text: as a path it would mean the working directory."""
     if given == "" or (isinstance(given, tuple) and "" in given):
         raise Error(f"{parameter.human_readable_name}: {EMPTY}")
     return given
@@ -105,7 +116,7 @@ def _files(context: click.Context, parameter: click.Parameter, incomplete: str) 
 def with_options(
     options: type[Chosen], cls: type[click.Command] = click.Command, **settings: Any
 ) -> Callable[[Callable[[Chosen], None]], click.Command]:
-    """Return a decorator: a function of one dataclass becomes a click command with the options and arguments of its fields."""
+    """Return a decorator that makes a click command of a function of one dataclass, whose fields are its parameters."""
 
     def made(function: Callable[[Chosen], None]) -> click.Command:
         @functools.wraps(function)
@@ -148,7 +159,7 @@ LISTED_FLAGS = ("weights", "stage")
 
 
 def translate(arguments: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return arguments with the tool's spellings replaced; known: the commands of this command line.
+    """Return the arguments, with the caffe tool's spellings replaced. known: the names of the commands.
 
     Raises click.UsageError for a flag with two different values.
     """

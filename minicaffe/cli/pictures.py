@@ -1,4 +1,4 @@
-"""The options of commands that read images, and the ways to do so: one after the other, or several at once."""
+"""The options of commands that read images, which they process one after the other or several at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from .terminal import echo
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """NET WEIGHTS SOURCE... and --random-weights, with which there is no WEIGHTS."""
+    """NET WEIGHTS SOURCE..., and --random-weights, which takes the place of WEIGHTS."""
 
     net: str = argument()
     weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS SOURCE...")
@@ -73,13 +73,13 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PictureOptions(SourceOptions, OrderOptions, NetOptions, DeviceOptions):
-    """The options of commands that run a net on one image after the other."""
+    """The options of commands that run a net on one image at a time."""
 
     as_json: bool = option("--json", "Print one JSON list instead of lines.")
 
     @cached_property
     def images(self) -> Sources:
-        """The images of the sources. Raises click.UsageError where only weights are given, and Error."""
+        """The images of the sources. Raises Error, and click.UsageError if only weights are given."""
         return find_sources(self.sources)
 
     def opened(self) -> Net:
@@ -88,9 +88,9 @@ class PictureOptions(SourceOptions, OrderOptions, NetOptions, DeviceOptions):
         return self.load(self.net, self.weights, keep="outputs")
 
     def put(self, net: Net, picture: Picture) -> Pixels:
-        """Put an image into the net's first input for one, as a batch of 1. Return its pixels (H, W, 3), blue, green, red.
+        """Put an image into the net's first image input, as a batch of 1; return its pixels (H, W, 3), blue, green, red.
 
-        Raises Error for a net without such an input, and an image that cannot be read.
+        Raises Error for a net without such an input, and for an image that cannot be read.
         """
         name, pixels = image_input(net, self.net), picture.pixels()
         self.put_pixels(net, name, pixels)
@@ -105,11 +105,11 @@ class PictureOptions(SourceOptions, OrderOptions, NetOptions, DeviceOptions):
         net.blobs[name].data[...] *= net.dtype.type(self.factor)
 
     def output_names(self, folder: str, suffix: str, *others: str | None) -> list[Path]:
-        """Return a file's name for each image, as output_names does. others: files that the command reads besides."""
+        """Return the output file of each image: see output_names. others: further files that the command reads."""
         return output_names(Path(folder), self.images, (self.net, *self.weights, *others, self.mean_file), suffix)
 
     def report_each(self, images: Sources, find: Callable[[Picture], Found], *, ensure_ascii: bool = True) -> None:
-        """Report what find finds in each image. If one of several images fails, its Error is printed and the others are done.
+        """Report the result of find for each image. If one of several images fails, print its Error and continue.
 
         Raises Error if images failed.
         """
@@ -137,14 +137,14 @@ class PictureOptions(SourceOptions, OrderOptions, NetOptions, DeviceOptions):
         return found.values
 
     def print_json(self, results: list[dict[str, Any]], *, ensure_ascii: bool = True) -> None:
-        """Print the values of all images, with --json."""
+        """Print the values of all images if --json is given."""
         if self.as_json:
             echo(json.dumps(results, indent=1, ensure_ascii=ensure_ascii))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataLayerOptions(ShapeOptions, PictureOptions):
-    """--shape, for commands whose nets may read their images by data layers, which become inputs."""
+    """--shape, for commands whose nets may have data layers for their images; these layers become inputs."""
 
     @cached_property
     def net_file(self) -> NetFile:
@@ -164,19 +164,19 @@ Read = TypeVar("Read", bound=DataLayerOptions)
 
 
 def as_read(options: Read) -> Read:
-    """Return the options, with the mean and the factor of the net's data layer where they say none. Raises Error."""
+    """Return the options; a mean or factor that is not given is that of the net's data layer. Raises Error."""
     layers = data_layers(options.net_file, options.state_of(options.net_file))
     return of_data(options, layers[0]) if layers else options
 
 
 def say_failed(count: int, text: str) -> None:
-    """Print the error of an image, the count-th that failed; of those after MOST_NAMED, once, that there are more."""
+    """Print an image's error, the count-th one; after MOST_NAMED, print once that further errors are not shown."""
     if count <= MOST_NAMED + 1:
         echo(f"minicaffe: {on_one_line(text)}" if count <= MOST_NAMED else "minicaffe: further errors are not shown", err=True)
 
 
 def check_failed(failed: int, total: int, images: Sources, where: str = "") -> None:
-    """Raise Error if images failed. where: the reasons are, if not on stderr."""
+    """Raise Error if images failed. where: where the reasons are, if not on stderr."""
     if failed:
         listed = failed == total and any(isinstance(stretch, Files) and stretch.listed for stretch in images.stretches)
         hint = " (a list has one path or URI per line, relative to the working directory)" * listed
@@ -184,9 +184,9 @@ def check_failed(failed: int, total: int, images: Sources, where: str = "") -> N
 
 
 def output_names(folder: Path, images: Sources, inputs: Sequence[str | None], suffix: str) -> list[Path]:
-    """Return a file's name for each image: STEM and suffix in the folder, or STEM-2 and so on.
+    """Return the output file of each image: STEM and suffix in the folder, or STEM-2 and so on.
 
-    The names are unique, also where a file system does not tell capitals, and no file replaces an image or one of the inputs.
+    The names are unique even where a file system ignores case, and no file replaces an image or another input.
     """
     known = {found for path in (*inputs, *images.names()) if path and (found := identity(path))}  # by inode: links too
     names: dict[str, Path] = {}
@@ -210,15 +210,15 @@ MOST_BYTES = 128 << 20
 def in_processes(
     pipeline: Pipeline, do: Callable[[Item], Result], items: Iterable[Item], total: int, quiet: bool = False
 ) -> Iterator[Iterable[Result]]:
-    """Give the results of do for each item, in order, with a bar that counts them unless quiet."""
+    """Give an iterable of do's results for the items, in order; unless quiet, a progress bar counts them."""
     with in_flight(do, iter(items), concurrent_images(pipeline, total)) as results:
         yield counted(results, "images", total) if total > 1 and not quiet else results
 
 
 def concurrent_images(pipeline: Pipeline, images: int) -> int:
-    """Return how many images are computed at once, each in a process of its own: the threads, for a small net, or 1.
+    """Return the number of processes that compute images: the number of threads for a small net, otherwise 1.
 
-    For several the net's loops are compiled before it returns.
+    If it is more than 1, the net's loops have been compiled.
     """
     expect(images)
     if not _may_be_several(pipeline.net.nodes, images):
@@ -228,9 +228,9 @@ def concurrent_images(pipeline: Pipeline, images: int) -> int:
 
 
 def concurrent_batches(net: Net, batches: int) -> tuple[int, int]:
-    """Return how many batches that the net reads by itself are computed at once, and the number of layers that read them.
+    """Return the number of processes that compute the net's own batches, and the number of layers that read them.
 
-    One process has to run these layers, the first ones, for all batches in turn: 0 if there is one process.
+    One process must run these first layers for all batches in turn. The number of layers is 0 if there is one process.
     """
     expect(batches)
     first = max((i + 1 for i, node in enumerate(net.nodes) if not node.bottoms), default=0)
@@ -247,7 +247,7 @@ def _may_be_several(nodes: Sequence[Node], items: int) -> bool:
 
 
 def _several_if_small(net: Net, items: int) -> int:
-    """Return the threads, or 1, by the memory that the net needs at its inputs' present shapes."""
+    """Return the number of threads if the net needs little memory at its inputs' current shapes, otherwise 1."""
     net.compile_loops(ahead=True)
     try:
         needs = summarize(net).memory
@@ -261,5 +261,5 @@ def _several_if_small(net: Net, items: int) -> int:
 
 
 def _is_independent(layer: Layer) -> bool:
-    """Return True if a forward depends on no other and acts on its tops alone. Of a user's class, nobody knows."""
+    """Return True if a forward depends on no earlier one and changes only the tops. A user's class counts as dependent."""
     return type(layer).__module__.startswith("minicaffe.layers.") and layer.phase == TEST and not layer.stateful

@@ -43,8 +43,10 @@ class Options(ThreadOptions):
 
 @with_options(Options)
 def port_command(options: Options) -> None:
-    """Look through the FOLDER of an old model, and report what each file is, which weights fit which net, what is missing,
-    and the commands to go on with. Nothing in it is run as a program, no link is followed, and nothing is written but --out.
+    """Report what each file in the FOLDER of an old model is, which weights fit which net, and what is missing.
+
+    The report ends with the commands to continue with. Nothing in FOLDER is run as a program, no link is followed, and only
+    --out is written.
 
     Example:  minicaffe port old_model --run -o report.html
     """
@@ -73,7 +75,7 @@ def port_command(options: Options) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A trial's net with its weights, its kind as Pair says, an image for it, and a folder for what is written."""
+    """A trial's net with its weights, its kind (see Pair), an image for it, and a folder for its files."""
 
     net: Net
     kind: str
@@ -82,21 +84,21 @@ class Case:
 
     @property
     def model(self) -> Path:
-        """The exported model, once it is there."""
+        """The file of the exported model; it exists once the export has run."""
         return self.folder / "model.onnx"
 
     def fill(self) -> None:
-        """Put the image where an input takes it, and seeded values elsewhere."""
+        """Put the image into the first image input, and seeded values into the others."""
         takes = image_inputs(self.net)
         fill_inputs(self.net, {takes[0]: str(self.photo)} if self.photo and takes else {}, seed=1)
 
 
 class NotTriedError(Exception):
-    """Why a trial makes no sense."""
+    """The reason why a trial makes no sense."""
 
 
 def try_all(pairs: list[Pair], folder: Path, image: Item | None) -> Iterator[Verdict]:
-    """Try each pair on an image of the folder, or on generated inputs: a Verdict for each of TRIALS."""
+    """Try each pair on an image of the folder, or on generated inputs; yield a Verdict for each of TRIALS."""
     for pair in pairs:
         net = pair.made
         assert net is not None

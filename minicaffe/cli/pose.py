@@ -1,4 +1,4 @@
-"""pose: the people in images, as places of parts and as pictures."""
+"""pose: the people in images, as positions of their parts and as pictures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Options(PictureOptions):
     threshold: float | None = option(
         "--threshold", "Least score of a part.  [default: 0.05; for MPI 0.6]", type=FiniteRange(0, 1)
     )
-    out: str | None = option("--out", "Write each image with its people there, as a PNG file.", metavar="DIR")
+    out: str | None = option("-o --out", "Write each image with its people there, as a PNG file.", metavar="DIR")
     blob: tuple[str, ...] = option(
         "--blob", "The maps; twice: of parts, of limbs.  [default: outputs of the right shape]", metavar="BLOB"
     )
@@ -79,7 +79,7 @@ def pose_command(options: Options) -> None:
 
 
 def _people(net: Net, pixels: Pixels, options: Options) -> tuple[list[tuple[dict[int, Place], float]], Skeleton]:
-    """Return the parts of each person, in the image's pixels, and the total of their scores; the skeleton. Raises Error."""
+    """Return each person's parts, in pixels of the image, and total score; and the skeleton. Raises Error."""
     name = image_input(net, options.net)
     high, wide = pixels.shape[:2]
     scale = min(options.height / high, WIDEST * options.height / wide)
@@ -99,7 +99,7 @@ def _people(net: Net, pixels: Pixels, options: Options) -> tuple[list[tuple[dict
 
 
 def _person(parts: Mapping[int, Place], total: float, skeleton: Skeleton) -> dict[str, Any]:
-    """Return a person for --json. The score is OpenPose's: the total by the number of the skeleton's parts and limbs."""
+    """Return a person for --json. As in OpenPose, the score is the total divided by the number of parts and limbs."""
     return {
         "score": round(total / (len(skeleton.parts) + len(skeleton.limbs)), 6),
         "parts": {

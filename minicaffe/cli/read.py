@@ -38,7 +38,7 @@ def read_command(options: Options) -> None:
 
     The net's output is a score of each class for each time step (T, 1, C), or a CTCGreedyDecoder's labels, whose layer names
     the blank. An image of one line of text is resized to the net's input. A source is an image, a folder or a list.
-    Of a CTPN, which finds lines in a whole photo and reads none, their scores and boxes; `minicaffe detect` draws them.
+    A CTPN finds the lines in a whole photo but reads none: their scores and boxes are printed; `minicaffe detect` draws them.
 
     Example:  minicaffe read deploy.prototxt crnn.caffemodel plate.png --alphabet 0123456789 --mean 128,128,128
     """
@@ -77,7 +77,7 @@ def _texts(image: str, lines: list[dict[str, Any]]) -> list[str]:
 
 
 def _alphabet(options: Options) -> list[str]:
-    """Return the characters of the classes. Raises Error for a file that is no text, and one without characters."""
+    """Return the characters of the classes. Raises Error for a file that is not text or has no characters."""
     if options.alphabet_file is None:
         return list(options.alphabet)
     try:
@@ -91,7 +91,7 @@ def _alphabet(options: Options) -> list[str]:
 
 
 def _text(net: Net, alphabet: list[str], options: Options) -> str:
-    """Return the text of the image in the net's input. Raises Error."""
+    """Return the text that the net reads in its input's image. Raises Error."""
     blob = options.blob or _blob(net, options.net)
     values = np.asarray(net.forward(blobs=[blob])[blob])
     decoder = _decoder(net, blob)
@@ -105,13 +105,13 @@ def _text(net: Net, alphabet: list[str], options: Options) -> str:
 
 
 def _decoder(net: Net, blob: str) -> CTCGreedyDecoder | None:
-    """Return the layer whose labels a blob holds."""
+    """Return the CTCGreedyDecoder whose labels a blob holds, or None."""
     found = [node.layer for node in net.nodes if node.top_names and node.top_names[0] == blob]
     return found[-1] if found and isinstance(found[-1], CTCGreedyDecoder) else None
 
 
 def _has_steps(shape: tuple[int, ...]) -> bool:
-    """(T, 1, C), or with axes of 1 behind them."""
+    """Return True for a shape (T, 1, C), also with further axes of 1."""
     return len(shape) >= 3 and shape[1] == 1 and shape[0] > 1 and shape[2] > 1 and set(shape[3:]) <= {1}
 
 

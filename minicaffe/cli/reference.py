@@ -1,4 +1,4 @@
-"""docs, layers and forks: what is known without a net."""
+"""docs, layers and forks: reference information that needs no net."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DocsOptions:
 
 @with_options(DocsOptions)
 def docs_command(options: DocsOptions) -> None:
-    """Open the documentation, without a network: the site that `mkdocs build` wrote in the clone that this minicaffe runs from.
+    """Open the documentation without a network: the site that `mkdocs build` wrote in this minicaffe's clone.
 
     PAGE is a command, a layer type or a page's name.
 
@@ -47,7 +47,7 @@ def docs_command(options: DocsOptions) -> None:
 
 
 def _page(site: Path, name: str) -> Path:
-    """Return the file of a page. Raises Error without it, or without a site."""
+    """Return the file of a page. Raises Error if the page or the site is missing."""
     if not (site / "index.html").is_file():
         if not (CLONE / "mkdocs.yml").is_file():
             raise Error(f"{name}: the documentation is in the clone of minicaffe's repository; this installation has none")
@@ -68,8 +68,9 @@ class LayersOptions:
 
 @with_options(LayersOptions)
 def layers_command(options: LayersOptions) -> None:
-    """List the layer types, built in and of installed packages, one per line; of TYPE its formula, bottoms and tops, errors,
-    fields with their defaults, and a block to begin with.
+    """List the layer types, built in and of installed packages, one per line; for TYPE print its reference.
+
+    That is its formula, bottoms and tops, errors, fields with their defaults, and an example block.
 
     Example:  minicaffe layers
 
@@ -91,7 +92,7 @@ def layers_command(options: LayersOptions) -> None:
 
 
 def _first_line(text: str) -> str:
-    """Return a docstring's first paragraph on one line, without what only a reader of the source needs."""
+    """Return a docstring's first paragraph on one line, without the parts that only a reader of the source needs."""
     line = text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no LayerError.")
     return re.sub(r" \(see the module[^)]*\)", "", line)
 
@@ -107,7 +108,7 @@ class ForksOptions:
 def forks_command(options: ForksOptions) -> None:
     """List what the fields of Caffe's forks mean here, for one fork or all.
 
-    A field is honoured, has no effect on the numbers, or changes them and is not built, or refused.
+    A field is honoured, has no effect on the numbers, is refused, or would change the numbers and is not supported.
 
     Example:  minicaffe forks segnet
     """

@@ -23,11 +23,11 @@ from minicaffe.porting.deploy import deploy
 from minicaffe.porting.rescue import Rescued, rescue
 from minicaffe.porting.retarget import Retargeted, retarget
 
-from .common import check_apart, check_folder, check_target, listed, shape_text, warn
+from .common import check_apart, check_folder, check_target, listed, shape_text
 from .groups import StateOptions, ThreadOptions, fork_option, modules_option, random_weights_option
 from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, inform, warn
 
 Files = tuple[str, str]
 
@@ -48,10 +48,10 @@ class CutOptions(ShapeOptions, SettingsOptions, StateOptions):
 
 @with_options(CutOptions)
 def cut_command(options: CutOptions) -> None:
-    """Write a part of the prototxt NET with WEIGHTS as a net of its own, with inputs of the right shapes and its weights alone.
+    """Write a part of the prototxt NET with WEIGHTS as a separate net, with inputs of the right shapes and only its weights.
 
-    A name is a layer's, which belongs to the part, or a blob's: its last value; blob:NAME where both have it. WEIGHTS end in
-    .caffemodel, .h5 or .safetensors. --drop-head also writes the rest of the net and a script that runs both, beside the part:
+    A name is a layer's, which belongs to the part, or a blob's: its last value; blob:NAME if both have it. WEIGHTS end in
+    .caffemodel, .h5 or .safetensors. --drop-head also writes the rest of the net and a script that runs both, next to the part:
     rest.prototxt, rest.caffemodel, join.py.
 
     Example:  minicaffe cut test.prototxt net.caffemodel --to conv5_3 -o trunk.prototxt trunk.caffemodel
@@ -87,7 +87,7 @@ def _file_names(files: Files) -> Files:
 
 
 def _rest_of(out: Files) -> tuple[str, str, str]:
-    """Return the files of the rest and the script. Raises Error for one that is there already, as their names are not given."""
+    """Return the files for the rest and the script. Raises Error if one exists, or has the name of the part's."""
     folder, suffix = Path(out[0]).parent, "".join(Path(out[1]).suffixes[-2:]) if out[1].endswith(".h5") else Path(out[1]).suffix
     if Path(out[1]).absolute().parent != folder.absolute():
         raise Error(f"--out {out[0]} {out[1]}: give both in one folder, to which the rest and the script are written too")
@@ -100,12 +100,12 @@ def _rest_of(out: Files) -> tuple[str, str, str]:
 
 
 def _beside(file: str | None, script: str) -> str:
-    """Return a file's path from the script's folder; "" without a file."""
+    """Return a file's path relative to the script's folder; "" without a file."""
     return os.path.relpath(file, Path(script).absolute().parent) if file else ""
 
 
 def _write_part(files: ExitStack, part: Part, names: Files) -> None:
-    """Write a part to drafts that get their names at the end, and print what it reads and makes."""
+    """Write a part to drafts, which get their names at the end, and print its layers, inputs and outputs."""
     net = part.net()
     part.save(*(files.enter_context(replacing(name)) for name in names))
     echo(f"{names[0]}: {len(part.param.layer)} layers, {len(part.weights)} with weights")
@@ -139,23 +139,23 @@ def deploy_command(options: DeployOptions) -> None:
     net = options.build(_placed(parse_net(deployed.text, options.out or ""), file))  # what does not run is not written
     _write_text(deployed.text, len(deployed.param.layer), options.out)
     for kind, names in (("inputs", net.inputs), ("outputs", net.outputs)):
-        echo(f"{kind}: {listed(f'{name} {shape_text(net.blobs[name].shape)}' for name in names)}", err=True)
+        inform(f"{kind}: {listed(f'{name} {shape_text(net.blobs[name].shape)}' for name in names)}")
     if deployed.options:
-        echo(f"options for classify and run: {on_one_line(deployed.options)}", err=True)
+        inform(f"options for classify and run: {on_one_line(deployed.options)}")
 
 
 def _write_text(text: str, layers: int, out: str | None) -> None:
-    """Write a prototxt to the file out, or to stdout."""
+    """Write a prototxt to the file `out`, or to stdout."""
     if out is None:
         echo(text, nl=False)
         return
     with replacing(out) as path:
         path.write_text(text, encoding="utf-8")
-    echo(f"written: {out} ({layers} layers)", err=True)
+    inform(f"written: {out} ({layers} layers)")
 
 
 def _placed(written: NetFile, original: NetFile) -> NetFile:
-    """Return the net to write, with the places of the layers that it is made from: its own text is in no file yet."""
+    """Return the net to write, whose layers have the places of their originals, because its own text is in no file yet."""
     of_name = dict(zip(((layer.name, layer.type) for layer in original.param.layer), original.sources, strict=True))
     start = LayerSource(Place(original.file, 1))
     sources = [of_name.get((layer.name, layer.type), start) for layer in written.param.layer]
@@ -175,8 +175,8 @@ class RescueOptions(ShapeOptions, ThreadOptions):
 def rescue_command(options: RescueOptions) -> None:
     """Make a runnable prototxt of the training net in the .caffemodel WEIGHTS.
 
-    Data layers become inputs, losses become probabilities; comments at the top list the changes. The size of an input that the
-    file does not tell is guessed from the weights: --shape sets it.
+    Data layers become inputs, losses become probabilities; comments at the top list the changes. If the file lacks the size of
+    an input, it is guessed from the weights; --shape sets it.
 
     Example:  minicaffe rescue net.caffemodel -o deploy.prototxt
     """
@@ -191,7 +191,7 @@ def rescue_command(options: RescueOptions) -> None:
 
 
 def _check_rescued(rescued: Rescued, weights: str, written: str, fork: str) -> None:
-    """Load and run it and print its outputs. Raises Error."""
+    """Load the written net, run it, and print its outputs. Raises Error."""
     try:
         net = Net(parse_net(rescued.text, written), fork=fork)
         report = net.copy_from(weights)
@@ -204,16 +204,16 @@ def _check_rescued(rescued: Rescued, weights: str, written: str, fork: str) -> N
     if report.missing:
         warn(f"no weights found for {listed(report.missing)}")
     if report.unused:
-        echo(f"weights of layers for training only: {listed(report.unused)}", err=True)
+        inform(f"weights of layers for training only: {listed(report.unused)}")
     shown = listed(f"{name} {shape_text(array.shape)}" for name, array in outputs.items())
-    echo(f"it loads with {len(report.loaded)} layers' weights and runs: {shown}", err=True)
+    inform(f"it loads with {len(report.loaded)} layers' weights and runs: {shown}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetargetOptions:
     net: str = argument()
     classes: int = option("--classes", "Number of classes with the background: 4 for 3 objects.", required=True)
-    out: str | None = option("--out", "The prototxt to write.  [default: stdout]", metavar="FILE")
+    out: str | None = option("-o --out", "The prototxt to write.  [default: stdout]", metavar="FILE")
     report: bool = option("--report", "List the changes; without --out nothing is written.")
     boxes: str | None = option(
         "--boxes",
@@ -224,7 +224,7 @@ class RetargetOptions:
 
 @with_options(RetargetOptions)
 def retarget_command(options: RetargetOptions) -> None:
-    """Change the number of classes of the detector's prototxt NET (Faster R-CNN, Fast R-CNN, R-FCN, SSD) to N.
+    """Change the number of classes of the detector's prototxt NET to N: Faster R-CNN, Fast R-CNN, R-FCN or SSD.
 
     Comments and layout are kept.
 

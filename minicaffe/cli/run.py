@@ -19,7 +19,7 @@ from minicaffe.tracing.summary import Times
 from minicaffe.training.solver import loss_parts
 from minicaffe.training.solver_log import scored
 
-from .common import check_target, one_of, print_table, shape_text, statistics_text, warn
+from .common import check_target, one_of, print_table, shape_text, statistics_text
 from .groups import (
     DeviceOptions,
     NetOptions,
@@ -33,7 +33,7 @@ from .groups import (
 from .image_options import InputOptions
 from .log import logging_to, to_stderr, tool
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class RunOptions(InputOptions, NetOptions, DeviceOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
     backward: bool = backward_option()
-    out: str | None = option("--out", "Write the outputs (with --backward also every weight's diff).", metavar="FILE.npz")
+    out: str | None = option("-o --out", "Write the outputs (with --backward also every weight's diff).", metavar="FILE.npz")
     random_weights: bool = random_weights_option()
 
 
@@ -68,7 +68,10 @@ def run_command(options: RunOptions) -> None:
 
 
 def _first_tops(net: Net) -> dict[int, str]:
-    """Statistics of each layer's first top in the next forward; the top itself may be freed afterwards."""
+    """Return a dictionary that the next forward fills with the statistics of each layer's first top, by layer number.
+
+    The tops themselves may be freed after that.
+    """
     statistics: dict[int, str] = {}
 
     def note(i: int) -> None:
@@ -150,7 +153,7 @@ def test_command(options: TestOptions) -> None:
 
 
 def average(net: Net, iterations: int) -> tuple[dict[str, np.ndarray], float]:
-    """Return the mean of each output over many forward passes (since its shape last changed), and of the loss."""
+    """Return the mean over the forward passes of each output (since its shape last changed), and of the loss."""
     expect(iterations)
     tool.info("Running for %d iterations.", iterations)
     totals = {name: np.zeros(net.blobs[name].shape) for name in net.outputs}
@@ -218,7 +221,7 @@ def time_command(options: TimeOptions) -> None:
 
 
 def measure(net: Net, iterations: int) -> tuple[Times, float]:
-    """Return each layer's milliseconds over all iterations after an uncounted pass, and the total seconds."""
+    """Return the times of each layer in the iterations, after an uncounted pass, and the total seconds."""
     tool.info("Performing Forward")
     net.forward()
     tool.info("Initial loss: %g", sum(loss_parts(net).values()))

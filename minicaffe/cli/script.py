@@ -50,7 +50,7 @@ def script_command(options: Options) -> None:
 
 
 def _shown(error: Exception, trace: TracebackType | None) -> list[str]:
-    """Return the lines that Python prints; of minicaffe's own errors, whose messages say all, only the script's part."""
+    """Return the traceback as lines; for minicaffe's own errors, without minicaffe's frames."""
     if not isinstance(error, Error):
         return traceback.format_exception(type(error), error, trace)
     ours = os.path.dirname(minicaffe.__file__) + os.sep

@@ -40,7 +40,7 @@ Findings = tuple[dict[str, Any], list[str], list[Image.Image]]
 
 
 def _variable(text: str) -> tuple[str, str]:
-    """NAME=VALUE as a name and a value."""
+    """Return the name and the value of NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not (equals and name):
         raise Error(f"--define {text}: write it as NAME=VALUE")
@@ -49,7 +49,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(DataLayerOptions):
-    out: str | None = option("--out", "Write each image's mask, overlay and legend there, as PNG files.", metavar="DIR")
+    out: str | None = option("-o --out", "Write each image's mask, overlay and legend there, as PNG files.", metavar="DIR")
     classes: str | None = option("--classes", "The classes' names, one per line.  [default: VOC's for 21]", metavar="FILE")
     blob: str | None = option("--blob", "The class scores.  [default: the output with the right shape]", metavar="BLOB")
     define: tuple[tuple[str, str], ...] = option(
@@ -62,7 +62,7 @@ class Options(DataLayerOptions):
 
     @cached_property
     def net_file(self) -> NetFile:
-        """The net, its variables filled in. Raises Error."""
+        """The net, with its variables filled in. Raises Error."""
         return parse_net(fill_variables(read_text(self.net), dict(self.define)), self.net, warn=False)
 
 
@@ -72,9 +72,9 @@ def segment_command(options: Options) -> None:
 
     The net's output is a score of each class for each pixel (1, K, H, W), or an ArgMax of them, as in FCN, SegNet, DeepLab,
     PSPNet and ENet. An image is resized to the net's input (--shape), and the scores to the image. --out writes NAME_mask.png,
-    whose pixels are the classes, NAME_overlay.png and NAME_legend.png; of a Sigmoid's one map, as HED's, NAME_map.png, and the
-    share of pixels above 0.5 is printed. Of MNC's net the instances are printed, each with class, score and box, and the mask's
-    pixels are their numbers. A source is an image, a folder or a list (.txt, .lst).
+    whose pixels are the classes, NAME_overlay.png and NAME_legend.png. For a Sigmoid's single map, as in HED, it writes
+    NAME_map.png, and the share of pixels above 0.5 is printed. For MNC's net the instances are printed, each with class, score
+    and box, and the mask's pixels are their numbers. A source is an image, a folder or a list (.txt, .lst).
 
     Example:  minicaffe segment deploy.prototxt fcn8s.caffemodel street.jpg --mean 104,117,123 --out masks
     """
@@ -104,7 +104,7 @@ def segment_command(options: Options) -> None:
 
 
 def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) -> Findings:
-    """Return what the net finds in the image in its input. Raises Error."""
+    """Return the net's findings in the image in its input. Raises Error."""
     if not options.blob and has_instances(net):
         threshold = 0.5 if options.threshold is None else options.threshold
         instances = find_instances(net, *pixels.shape[:2], threshold=threshold)
@@ -128,8 +128,9 @@ def _maps(net: Net, blob: str, options: Options) -> Array:
 
 
 def _classes(net: Net, blob: str, pixels: Pixels, options: Options) -> Array:
-    """Return the class of each pixel of the image in the net's input (H, W) uint8. Raises Error for a blob without such
-    scores.
+    """Return the class of each pixel (H, W), uint8, of the image in the net's input.
+
+    Raises Error for a blob without such scores.
     """
     maps = _maps(net, blob, options)
     if is_classes(net, blob):
@@ -151,7 +152,7 @@ def _names(names: list[str] | None, net: Net, blob: str, options: Options) -> li
 
 
 def _shares(classes: Array, names: list[str] | None) -> list[dict[str, Any]]:
-    """Return the classes that are there and their shares of the pixels, the largest first."""
+    """Return the classes that occur, and their shares of the pixels, the largest first."""
     counts = np.bincount(classes.reshape(-1), minlength=256)
     order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k]]
     return [

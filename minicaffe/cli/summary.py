@@ -1,4 +1,4 @@
-"""summary, draw and dump: what a net or a file of weights holds."""
+"""summary, draw and dump: the contents of a net or of a file of weights."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from minicaffe.mode import Phase
 from minicaffe.tracing.draw import DIRECTIONS, draw_net_to_file
 from minicaffe.tracing.summary import MemoryNeeds, summarize
 
-from .common import check_no_input, check_target, number_text, print_table, shape_text, statistics_text, warn
+from .common import check_no_input, check_target, number_text, one_of, print_table, shape_text, statistics_text
 from .groups import StateOptions, phase_option
 from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, warn
 
 if TYPE_CHECKING:
     from minicaffe.porting.dump import Dump
@@ -79,7 +79,7 @@ def summary_command(options: SummaryOptions) -> None:
 
 
 def _count(multiply_adds: int | None) -> str:
-    """Return a dash if unknown, nothing for 0."""
+    """Return a count as text: a dash if unknown, nothing for 0."""
     return "-" if multiply_adds is None else number_text(multiply_adds) if multiply_adds else ""
 
 
@@ -102,7 +102,8 @@ def peak_text(memory: MemoryNeeds) -> str:
 @dataclass(frozen=True, kw_only=True)
 class DrawOptions(StateOptions):
     net: str = argument()
-    out: str = argument(metavar="OUT.svg|OUT.png|OUT.pdf|OUT.dot")
+    old_out: str | None = argument(required=False, hidden=True)
+    out: str | None = option("-o --out", "The picture to write.", metavar="FILE.svg|.png|.pdf|.dot")
     rankdir: str = option("--rankdir", "Direction of the arrows.", type=click.Choice(DIRECTIONS), default="TB")
     only: str = option(
         "--phase",
@@ -119,10 +120,12 @@ class DrawOptions(StateOptions):
 def draw_command(options: DrawOptions) -> None:
     """Draw the net in the prototxt NET as a picture: SVG, PNG, PDF, or Graphviz's DOT (.dot, .gv).
 
-    Example:  minicaffe draw test.prototxt net.svg --shapes
+    Example:  minicaffe draw test.prototxt -o net.svg --shapes
     """
-    net, out = options.net, options.out
-    check_no_input("OUT", out, [net])
+    if options.old_out is None and options.out is None:
+        raise click.UsageError("Missing option '-o' / '--out'")
+    net, out = options.net, one_of(options.old_out, options.out, "OUT", "--out")
+    check_no_input("--out", out, [net])
     phase = None if options.only.upper() == "ALL" else Phase[options.only.upper()]
     found = None
     if options.with_shapes:

@@ -7,6 +7,7 @@ Tables and bars use console.PlainConsole.
 
 from __future__ import annotations
 
+import logging
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -16,16 +17,66 @@ from typing import IO, Any, TextIO, cast
 
 import click
 
-from minicaffe.errors import written_out
+from minicaffe.errors import shortened, written_out
 
 
 def echo(text: str = "", *, nl: bool = True, err: bool = False, **style: Any) -> None:
-    """Print text on stdout or stderr, escaped. style: of click.style, used on terminals only."""
+    """Print text on stdout or stderr, escaped. style: click.style's arguments, used on terminals only."""
     stream = sys.stderr if err else sys.stdout
     text = written_out(text)
     if style and stream.isatty():
         text, stream = click.style(text, **style), unguarded(stream)  # escaped already; the guard would escape the style too
     click.echo(text, stream, nl, color=True)
+
+
+command = logging.getLogger("minicaffe.command")
+"""What commands say on stderr besides errors: notes (INFO) and warnings."""
+OWN_HANDLERS = ("minicaffe.command", "minicaffe.solver", "minicaffe.tool")
+"""Loggers whose records are shown in other ways, also with -v."""
+
+
+def inform(text: str) -> None:
+    """Print a line on stderr, which -q leaves out."""
+    command.info("%s", text)
+
+
+def warn(message: str) -> None:
+    """Print a warning on stderr."""
+    command.warning("%s", shortened(f"WARNING: {message}"))
+
+
+def is_quiet() -> bool:
+    """Return whether notes and progress are left out."""
+    return command.level > logging.INFO
+
+
+@contextmanager
+def saying(level: int) -> Iterator[None]:
+    """In the block, show the records of commands from this level on, on stderr; with DEBUG also those of all other loggers."""
+    package = logging.getLogger("minicaffe")
+    levels, handlers = (command.level, package.level), (command.handlers[:], package.handlers[:])
+    if not any(isinstance(handler, _Stderr) for handler in command.handlers):
+        command.addHandler(_Stderr())
+    command.setLevel(level)
+    if level == logging.DEBUG:
+        others = _Stderr()
+        others.addFilter(lambda record: not record.name.startswith(OWN_HANDLERS))
+        package.addHandler(others)
+        package.setLevel(level)
+    try:
+        yield
+    finally:
+        command.handlers[:], package.handlers[:] = handlers
+        command.setLevel(levels[0])
+        package.setLevel(levels[1])
+
+
+class _Stderr(logging.Handler):
+    """Shows records on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style: dict[str, Any] = {"fg": "yellow", "bold": True} if record.levelno >= logging.WARNING else {}
+        echo(record.getMessage(), err=True, **style)
 
 
 class Guarded:
@@ -71,7 +122,7 @@ class Guarded:
 
 
 def fitted(text: str, stream: IO[str]) -> str:
-    """Return text with the characters that the stream's encoding lacks escaped."""
+    """Return text in which characters that the stream's encoding lacks are escaped."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
@@ -82,7 +133,7 @@ def unguarded(stream: TextIO) -> TextIO:
 
 
 def finish_unread() -> None:
-    """From now on the command, which writes files, goes on when the reader of its text is gone, as with `| head`."""
+    """Let the command, which writes files, continue when the reader of its text is gone, as with `| head`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, Guarded):
             stream.dropping = True

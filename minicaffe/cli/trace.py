@@ -1,4 +1,4 @@
-"""trace: a page, a table or arrays of what every layer did; the progress is on stderr."""
+"""trace: a page, a table or arrays that show what every layer did; progress is on stderr."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from minicaffe.data.images import load_image
 from minicaffe.detection.class_names import read_labels
 from minicaffe.detection.classification import names_for
-from minicaffe.detection.families import rows_end
-from minicaffe.detection.family import SSD_MEANS
+from minicaffe.detection.families import family_of, rows_end
+from minicaffe.detection.family import FindOptions
 from minicaffe.detection.inputs import image_inputs, put_array
-from minicaffe.detection.rows import prepare_ssd_image
+from minicaffe.detection.rows import RowsFamily
 from minicaffe.errors import Error
 from minicaffe.files import unlinked
 from minicaffe.formats.arrays import write_npz
@@ -35,14 +35,14 @@ from minicaffe.tracing.trace import BlobShot, Statistics, Step
 from minicaffe.tracing.trace_facts import found_detections, gradient_seed
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
-from .common import check_apart, check_target, print_table, shape_text, warn
+from .common import check_apart, check_target, print_table, shape_text
 from .console import bar
 from .explain import explain_command
 from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, weights_option
 from .image_options import InputOptions, RoidbOptions
 from .log import logging_to, to_stderr
 from .options import argument, option, with_options
-from .terminal import echo
+from .terminal import echo, inform, warn
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -120,7 +120,7 @@ def trace_command(options: Options) -> None:
 
 
 def _run(tracer: Tracer, options: Options, weights: Sequence[str], names: Sequence[str] | None) -> Net:
-    """Load the net, fill its inputs and run it while tracer watches. names: of classes, in the file --classes."""
+    """Load the net, fill its inputs and run it while tracer records. names: of classes, in the file --classes."""
 
     def say(note: str) -> None:
         warn(note)
@@ -146,7 +146,7 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str], names: Sequen
 
 
 def _explain_options() -> str:
-    """Return the options given that choose the net and its inputs, as explain takes them too."""
+    """Return the given options that choose the net and its inputs, as text for explain, which has them too."""
     context, parts = click.get_current_context(), []
     shared = {p.name for p in explain_command.params if isinstance(p, click.Option)} - {"backward", "more_weights"}
     for given in context.command.params:
@@ -167,7 +167,7 @@ def _written(value: object) -> str:
 
 @contextmanager
 def _reported(tracer: Tracer) -> Iterator[None]:
-    """If a layer fails, print where the page is, and raise an Error that names the layer."""
+    """If a layer fails in the block, print the page's path, and raise an error that names the layer."""
     try:
         yield
     except Exception as error:
@@ -184,17 +184,17 @@ def _reported(tracer: Tracer) -> Iterator[None]:
 def fill(
     net: Net, options: InputOptions, seed: int, say: Callable[[str], None], until: str | None = None
 ) -> NDArray[np.uint8] | None:
-    """Fill the inputs, as detect does for an image; the image that one of them holds. Raises Error for a net without layers."""
+    """Fill the inputs, as detect does for an image; return the image, if any. Raises Error for a net without layers."""
     if not net.layers:
         raise Error(f"{net.file}: the net has no layers: there is nothing to trace")
     options.reshape(net)
     names, files = image_inputs(net), options.files(net)
     file = next((file for name, file in files.items() if name in names and Path(file).suffix.lower() != ".npy"), None)
-    if file and rows_end(net):
+    if file and rows_end(net) and isinstance(family := family_of(net), RowsFamily):
         image = load_image(file)  # SSD's means are not those of the settings
-        size = net.blobs[names[0]].shape[2:]
-        means, step = options.means or SSD_MEANS, -1 if options.rgb else 1
-        put_array(net, names[0], prepare_ssd_image(image[..., ::step], size, means[::step], options.factor))
+        step = -1 if options.rgb and not family.takes_rgb else 1
+        prepared = FindOptions(means=(options.means or family.means)[::step], scale_factor=options.scale_factor)
+        put_array(net, names[0], family.prepared(net, image[..., ::step], prepared))
         return image
     for note in options.fill(net, seed, until):
         say(note)
@@ -202,7 +202,7 @@ def fill(
 
 
 def write_arrays(net: Net, path: str, until: str | None, backward: bool) -> None:
-    """data/BLOB, and after backward diff/BLOB and weight_diff/LAYER/NUMBER; blobs of layers after `until` are left out."""
+    """Write data/BLOB, and after backward diff/BLOB and weight_diff/LAYER/NUMBER, without blobs of layers after `until`."""
     last = len(net.layers) - 1 if until is None else net.index_of(until)
     names = dict.fromkeys(name for node in net.nodes[: last + 1] for name in node.top_names)
     arrays = {f"data/{name}": net.blobs[name].read_data() for name in names}
@@ -219,7 +219,7 @@ EVERY = 10.0
 
 @contextmanager
 def progress(tracer: Tracer) -> Iterator[None]:
-    """Show which step tracer is at, in the block."""
+    """Show, in the block, which step tracer records."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     shown = bar(TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -236,7 +236,7 @@ def progress(tracer: Tracer) -> Iterator[None]:
 
 
 class _Lines:
-    """A line on stderr every ten seconds."""
+    """A callback that prints a line on stderr every ten seconds."""
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer, self.next = tracer, time.monotonic() + EVERY
@@ -245,7 +245,7 @@ class _Lines:
         if time.monotonic() >= self.next:
             self.next = time.monotonic() + EVERY
             total = self.tracer.steps_to_come
-            echo(f"{_at(self.tracer, step)}: step {len(self.tracer.steps)}{f' of {total}' if total else ''}", err=True)
+            inform(f"{_at(self.tracer, step)}: step {len(self.tracer.steps)}{f' of {total}' if total else ''}")
 
 
 def _at(tracer: Tracer, step: Step) -> str:
@@ -258,7 +258,7 @@ ROOM = 8
 
 
 class TraceTable:
-    """A context manager that follows tracer's steps: on a terminal shows the last lines, at the end prints all."""
+    """A context manager that prints tracer's steps as a table at the end; a terminal shows the last lines meanwhile."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
@@ -316,13 +316,13 @@ class TraceTable:
 
 
 def _columns(blob: BlobShot, ms: str) -> list[str | Text]:
-    """Return a blob with its shape, the time, its statistics."""
+    """Return the cells for a blob: its name and shape, the time, its statistics."""
     diff = " diff" * (blob.part == "diff")
     return [f"{blob.name}{diff} {shape_text(blob.shot.shape)}", ms, statistics_cell(blob.shot.statistics)]
 
 
 def statistics_cell(found: Statistics) -> str | Text:
-    """min, mean, max, or the number of NaN and infinite values."""
+    """Return min, mean and max, or the number of NaN and infinite values."""
     if not found.count:
         return "empty"
     if found.nan or found.inf:

@@ -1,4 +1,4 @@
-"""train, and the film that it leaves with --film."""
+"""train, and film: the frames that a training with --film left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import signal
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,17 +23,17 @@ from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.training.finite import check_finite
-from minicaffe.training.signals import Action, signal_actions
+from minicaffe.training.signals import STOPS, Action, signal_actions
 from minicaffe.training.snapshots import latest
 from minicaffe.training.solver import Progress, SGDSolver
 from minicaffe.training.solvers import get_solver
 
-from .common import check_apart, check_folder, check_target, counted, listed, one_of, warn
+from .common import check_apart, check_folder, check_target, counted, listed, one_of
 from .groups import DeviceOptions, StateOptions, iterations_option, weights_option
 from .image_options import RoidbOptions, SettingsOptions
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
-from .terminal import echo
+from .terminal import echo, inform, warn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +63,7 @@ class FilmOptions:
     )
 
     def check_film(self) -> None:
-        """Raise click.UsageError for options without --film, Error for a folder that cannot be one."""
+        """Raise click.UsageError for film options without the option that they need, Error for an unusable folder."""
         if not self.film and (self.every or self.film_net or self.film_image):
             raise click.UsageError("--every, --film-net and --film-image go with --film")
         if self.film_image and not self.film_net:
@@ -72,7 +71,7 @@ class FilmOptions:
         check_folder("--film", self.film)
 
     def start_film(self, trainer: SGDSolver, classes: Sequence[str]) -> Film | None:
-        """Return the film of --film, not begun. Raises Error."""
+        """Return the film of --film, not begun yet, or None. Raises Error."""
         if not self.film:
             return None
         from minicaffe.tracing.film import EVERY, Film
@@ -80,7 +79,7 @@ class FilmOptions:
         images = self.film_image
         film = Film(trainer, self.film, self.every or EVERY, net=self.film_net, images=images, classes=classes or None)
         if film.note:
-            echo(f"film: {film.note}", err=True)
+            inform(f"film: {film.note}")
         return film
 
 
@@ -91,7 +90,7 @@ class TrainOptions(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, St
     weights: tuple[str, ...] = weights_option()
     snapshot: str | None = option("--snapshot", "Resume from this .solverstate, or from the newest one.", metavar="FILE|latest")
     iterations: int | None = iterations_option("Number of iterations; required if the solver has no max_iter.", None)
-    out: str | None = option("--out", "Write the trained weights here too; the suffix decides the format.", metavar="FILE")
+    out: str | None = option("-o --out", "Write the trained weights here too; the suffix decides the format.", metavar="FILE")
     seed_given: int | None = option(
         "--seed", "Seed of weights and samples.  [default: the solver's random_seed, or RNG_SEED of the settings]"
     )
@@ -122,7 +121,7 @@ class TrainOptions(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, St
     )
 
     def checking(self) -> AbstractContextManager[None]:
-        """Return a block that checks the images of the nets and annotations that are read in it."""
+        """Return a context manager that checks the images of the nets and annotations read in its block."""
         if self.check is False:
             return nullcontext()
         most = None if self.check or self.skip_unreadable else MOST
@@ -228,7 +227,7 @@ def _check_test_nets(trainer: SGDSolver) -> None:
 
 
 def _remind(param: caffe_pb2.SolverParameter, net: Net, options: TrainOptions) -> None:
-    """Warn of what the user may expect the command to do by itself."""
+    """Warn about settings from which the user may expect more than the command does."""
     on_gpu = param.HasField("solver_mode") and param.solver_mode == caffe_pb2.SolverParameter.GPU
     if on_gpu and not options.device and options.gpu is None:
         warn("solver_mode: GPU, but this trains on the CPU: --device gpu, or auto, uses a GPU")
@@ -240,7 +239,7 @@ def _remind(param: caffe_pb2.SolverParameter, net: Net, options: TrainOptions) -
 
 
 def _say_noted(last: bool, number: int, action: Action) -> None:
-    """Confirm a signal on stderr. last: a stop writes a snapshot. os.write, since the signal may interrupt a print."""
+    """Confirm a signal on stderr, by os.write, since it may interrupt a print. last: whether a stop writes a snapshot."""
     if action is Action.STOP:
         more = "; Ctrl-C again ends at once" if number == signal.SIGINT else ""
         text = f"stopping after this iteration{', with a snapshot' * last}{more}"
@@ -255,11 +254,11 @@ def _load(trainer: SGDSolver, file: str) -> None:
     if not report.loaded:
         warn(f"no layer of the net has its name in {file}: nothing was loaded")
     elif report.missing:
-        echo(f"{file}: no weights in it for {listed(report.missing)}: they start from their fillers", err=True)
+        inform(f"{file}: no weights in it for {listed(report.missing)}: they start from their fillers")
 
 
 def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path) -> Path | None:
-    """Return the .solverstate to resume from; for "latest" the newest one of snapshot_prefix, or None. folder: the solver's."""
+    """Return the .solverstate to resume from, or None. "latest" is the newest one of snapshot_prefix. folder: the solver's."""
     if snapshot != LATEST:
         return Path(snapshot) if snapshot else None
     granted(Path(param.snapshot_prefix).parent, folder)
@@ -269,12 +268,21 @@ def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path)
 
 
 def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: bool) -> None:
-    """Train, obey signals, and write --out and the film's page. alone: no other ranks train."""
+    """Train, obey signals, and write --out and the film's page. alone: no other ranks train.
+
+    Exits with 130 after Ctrl-C and 143 after SIGTERM, but not as the command `caffe`.
+    """
     checked = check_finite(trainer.net, lambda: f"iteration {trainer.iter}") if options.check_finite else nullcontext()
     first = trainer.exchange.rank == 0
-    noted = partial(_say_noted, trainer.param.snapshot_after_train) if alone else None
+    stops: list[int] = []
+
+    def noted(number: int, action: Action) -> None:
+        _say_noted(trainer.param.snapshot_after_train, number, action)
+        if action is Action.STOP and number in STOPS:
+            stops.append(number)
+
     usr1 = None if alone else "stop"  # mpiexec forwards SIGUSR1 to the ranks
-    signals = signal_actions(options.sigint_effect, options.sighup_effect, sigusr1=usr1, noted=noted)
+    signals = signal_actions(options.sigint_effect, options.sighup_effect, sigusr1=usr1, noted=noted if alone else None)
     with checked, film or nullcontext(), signals as request:
         trainer.set_action_function(request)
         _show_progress(trainer, options.iterations, options.log if first else None)
@@ -283,10 +291,13 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
         echo(f"written: {options.out}")
     if film:
         echo(f"written: {film.write()}")
+    context = click.get_current_context()
+    if stops and not context.find_root().params["caffe"]:
+        context.exit(128 + stops[0])  # as in a shell: the training is not complete
 
 
 def _show_progress(trainer: SGDSolver, iterations: int | None, log_file: str | None) -> None:
-    """solve, with a progress bar on a terminal, elsewhere with a line every `display` iterations (or every 100)."""
+    """Train with a progress bar, or without a terminal with a line every `display` iterations (default: 100)."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from .console import bar

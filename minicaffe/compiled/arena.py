@@ -1,10 +1,10 @@
-"""The arena: one piece of memory for all inner blobs of layers that run as lists of jobs. It stays from forward to forward.
+"""The arena: one piece of memory for all inner blobs of layers that run as lists of jobs. It is kept from forward to forward.
 
-Blobs that are not needed at the same time lie in the same place (ArenaSlice). What is written there again and again does not
-leave the cache: ShuffleNet takes 0.8 of the time that it takes where each blob has its own, SqueezeNet and DenseNet 0.9.
+Blobs that are not needed at the same time share memory (ArenaSlice). Memory that is written again and again stays in the cache:
+ShuffleNet takes 0.8 of the time with separate memory, SqueezeNet and DenseNet 0.9.
 
-But what several threads have just read is in the caches of all, and who writes there first waits until it is in one: depthwise
-convolutions of 14x14 maps take 1.5 times as long. So with several threads small blobs lie where none has lain for the longest
+Memory that several threads have just read is in all their caches, and writing to it waits until it is in one: depthwise
+convolutions of 14x14 maps take 1.5 times as long. So with several threads, small blobs lie where none has lain for the longest
 time. MobileNet and SqueezeNet take 0.97 of the time.
 """
 
@@ -28,7 +28,7 @@ PARTS, PLACES = 4, 64
 
 @dataclass
 class _Shared:
-    """Memory that one inner blob has, or several share: their names, the first layer that needs it, and the last one."""
+    """The memory of one inner blob, or of several that share it: their names, and the first and last layer that need it."""
 
     names: list[str]
     first: int
@@ -44,9 +44,10 @@ _ALL = _Shared([], 0, sys.maxsize)
 class ArenaSlice:
     """The memory of the inner blobs of some layers, which run as one list.
 
-    Only in `opened` may it be used by others than jobs, which know where it lies. later: what layers behind the list read; open
-    until the forward has ended. ends: blobs of other memory that the list is the last to read. first: the list's first layer.
-    before: what earlier lists left to layers that have run by now. is_over: whether what lies beside it is others' by now.
+    Except for jobs, which know the addresses, it may only be used in `opened`. first: the list's first layer. before: memory
+    that earlier lists left to layers that have run by now. is_over: whether other blobs use the memory by now. ends: blobs of
+    other memory that the list is the last to read. later: memory that layers after the list read; open until the forward has
+    ended.
     """
 
     first: int
@@ -59,12 +60,12 @@ class ArenaSlice:
     later: list[tuple[SyncedMemory, str]] = field(default_factory=list)
 
     def holds(self) -> bool:
-        """Return whether the blobs still have this memory, and may use it."""
+        """Return whether the blobs still have this memory and may use it."""
         return not self.is_over and all(blob.data_memory is memory for blob, memory in self.blobs)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """In the block the memory may be used."""
+        """In the block, let the memory be used."""
         for memory, _ in (*self.closed, *self.later):
             memory.freed_message = ""
         try:
@@ -75,7 +76,7 @@ class ArenaSlice:
 
 
 class Arena:
-    """Where the inner blobs of lists lie that run between layers whose blobs memory frees."""
+    """The memory of the inner blobs of lists, in a net that frees blobs between layers."""
 
     def __init__(self, memory: BlobMemory) -> None:
         self._memory = memory
@@ -87,17 +88,16 @@ class Arena:
 
     @classmethod
     def of(cls, memory: BlobMemory) -> Arena:
-        """Return the arena of a net, which is made now if there is none."""
+        """Return the arena of a net; make it if there is none."""
         if not isinstance(memory.arena, cls):
             memory.arena = cls(memory)
         return memory.arena
 
     def lend(self, first: int, end: int, share: Callable[[], None]) -> ArenaSlice:
-        """Memory for the inner blobs that layers first to end - 1 make, which run as one list.
+        """Return memory for the inner blobs of layers first to end - 1, which run as one list.
 
-        share: what has blobs share memory, or writes what stays there.
-
-        A blob of which a kept one has the memory keeps it. What share wrote has its own.
+        share: lets blobs share memory, or writes contents that stay. A blob that shares memory with a kept blob keeps that
+        memory. Contents that share wrote have their own.
         """
         loan, of = ArenaSlice(first), dict[SyncedMemory, _Shared]()
         new = {blob.take_new() for made in self._memory.lives.made[first:end] for blob in made.values()}
@@ -131,14 +131,12 @@ class Arena:
         return loan
 
     def _needed_by(self, first: int) -> set[SyncedMemory]:
-        """Return the memory of blobs that layers from this one on read, or that are kept."""
+        """Return the memory of blobs that layers from `first` on read, or that are kept."""
         read = {name for names in self._memory.lives.ends[first:] for name in names}
         return self._memory.kept() | {blob.data_memory for name, blob in self._memory.blobs.items() if name in read}
 
     def _place(self, borrowed: dict[SyncedMemory, _Shared], needed: Collection[SyncedMemory]) -> None:
-        """Have these memories where none lies that is needed at the same time, nor any that is open and needed; the largest
-        first.
-        """
+        """Give these memories places apart from all that are needed at the same time or still open; the largest first."""
         begin, open_ = address_of(self._whole), []
         for memory, *_ in self._later:
             if memory in needed:
@@ -164,8 +162,9 @@ class Arena:
             memory.use_buffer(self._whole[start : start + memory.size * memory.dtype.itemsize])
 
     def begins(self, loan: ArenaSlice) -> None:
-        """Begin a list: what it and lists behind it have left to later layers is old now, and it may write where
-        others' lies that has been read.
+        """Begin a list: close the memory that this and later lists left to later layers in the last forward.
+
+        It also closes memory of earlier lists that has been read: the list may overwrite it.
         """
         for memory, freed_message in loan.before:
             memory.freed_message = freed_message
@@ -175,14 +174,14 @@ class Arena:
         self._later = [one for one in self._later if not one[0].freed_message]
 
     def has_run(self, loan: ArenaSlice) -> None:
-        """End a list."""
+        """End a list: open the memory that later layers read, and free the blobs that it was the last to read."""
         for memory, freed_message in loan.later:
             memory.freed_message = ""
             self._later.append((memory, freed_message, loan.first))
         self._memory.free(loan.ends)
 
     def end(self, last: int) -> None:
-        """End the forward with this layer: close what was lent, but what kept blobs share, or layers behind may read."""
+        """If `last` is the net's last layer, close the open memory, except memory that kept blobs share."""
         if self._later and last == len(self._memory.nodes) - 1:
             kept = self._memory.kept()
             for memory, freed_message, _ in self._later:
@@ -194,8 +193,9 @@ class Arena:
 def _spread(
     starts: dict[SyncedMemory, int], borrowed: dict[SyncedMemory, _Shared], others: list[tuple[int, int, _Shared]], end: int
 ) -> dict[SyncedMemory, int]:
-    """Return the same places, below end, of all memories but small ones: these lie where none has lain and will lie for the
-    longest time, the largest first. If that leaves no room for one, all stay where they are. others: places that are taken.
+    """Return the places with the small memories moved, below end, to where none lies for the longest time; the largest first.
+
+    The others keep their places; all do if one has no room. others: places that are taken.
     """
     small = {memory: _room(memory) for memory in starts if 0 < PARTS * _room(memory) <= end}
     there = {memory: start for memory, start in starts.items() if memory not in small}
@@ -221,7 +221,7 @@ def _spread(
 
 
 def _room(memory: SyncedMemory) -> int:
-    """Return its bytes, in whole lines of the cache."""
+    """Return the memory's bytes, rounded up to whole cache lines."""
     return _lines(memory.size * memory.dtype.itemsize)
 
 

@@ -1,4 +1,4 @@
-"""SSD's codes and its suppression by compiled loops."""
+"""SSD's box codes and its suppression by compiled loops."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def kept_of(boxes: Array, areas: Array, overlap: float, eta: float) -> NDArray[n
 
 @loop("T[:,:,::1], T[:,:,::1], int64, int64, T[:,:,::1], T[:,::1]")
 def decode_all(codes: Array, priors: Array, code: int, variance_in_target: int, boxes: Array, areas: Array) -> int:
-    """Return decode's boxes (L, P, 4), of codes (P, L, 4), and their areas (L, P).
+    """Fill boxes (L, P, 4) with decode's boxes of codes (P, L, 4), and areas (L, P) with theirs.
 
     priors (2, P, 4): boxes and variances.
 
-    Returns P, or the first prior without an area, where code divides by its size, or -1 where a box or an area is not finite.
+    Returns P; the first prior without an area, if code divides by its size; or -1 if a box or an area is not finite.
     """
     half, zero, flat, finite = codes.dtype.type(0.5), codes.dtype.type(0), len(codes), True
     moves = np.empty(4, codes.dtype)
@@ -64,7 +64,7 @@ def decode_all(codes: Array, priors: Array, code: int, variance_in_target: int, 
 def decode_images(
     layer: Layer, codes: Array, priors: Array, code: int, variance_in_target: bool
 ) -> list[tuple[Array, Array | None]]:
-    """Decode on one thread; NumPy sees to priors without an area and to what is not finite."""
+    """Decode on one thread. NumPy decodes if priors have no area or values are not finite."""
     _, number, sets, _ = codes.shape
     found: list[tuple[Array, Array | None]] = []
     for own in codes:

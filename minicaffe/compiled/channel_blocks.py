@@ -1,7 +1,7 @@
-"""The work of the ROI family's compiled loops: blocks of an image's channels, channels last, each of them a task.
+"""The division of the ROI family's compiled loops into tasks: blocks of an image's channels, with channels last.
 
-A loop over the channels of a pixel is then one over contiguous memory, which the compiler vectorises. A block owns its
-channels' pixels and bins, so that every sum is added in the order of the rois, on however many threads.
+A loop over the channels of a pixel then runs over contiguous memory, which the compiler vectorises. A block owns its channels'
+pixels and bins, so every sum is added in the order of the rois, whatever the number of threads.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ PlaceWork = Callable[[Part, Array, Ints], object]
 
 
 def pool_blocks(work: Work, x: Array, images: Ints, border: int = 0) -> None:
-    """Compute work on x (N, C, H, W), on all threads; images (R,): those of the rois; border: rows and columns of zeros past a
-    map.
+    """Run work on blocks of x (N, C, H, W), on all threads. images (R,): those of the rois.
+
+    border: rows and columns of zeros after a map.
     """
     given = read_only(x)
 
@@ -57,9 +58,7 @@ def pool_blocks(work: Work, x: Array, images: Ints, border: int = 0) -> None:
 
 
 def add_to_blocks(work: Work, dx: Array, images: Ints) -> None:
-    """Compute dx (N, C, H, W), contiguous, = what work adds to the blocks' zeros, on all threads; images (R,): those of the
-    rois.
-    """
+    """Fill dx (N, C, H, W), contiguous, with what work adds to zeros, on all threads. images (R,): those of the rois."""
 
     def add(task: tuple[int, slice], scratch: Scratch) -> None:
         n, block = task
@@ -72,7 +71,7 @@ def add_to_blocks(work: Work, dx: Array, images: Ints) -> None:
 
 
 def pool_places(work: PlaceWork, x: Array, images: Ints, group: int) -> None:
-    """Compute work on the places of a grid that x (N, D * G * G, H, W) has channels for, on all threads."""
+    """Run work on the grid's places, on all threads. x (N, D * G * G, H, W) has channels for each place."""
     maps = read_only(_places(x, group))
 
     def pool(task: tuple[int, Ints, slice], scratch: Scratch) -> None:
@@ -83,7 +82,7 @@ def pool_places(work: PlaceWork, x: Array, images: Ints, group: int) -> None:
 
 
 def add_to_places(work: PlaceWork, dx: Array, images: Ints, group: int) -> None:
-    """work, which overwrites them, on the places of a grid that dx (N, D * G * G, H, W) has channels for, on all threads."""
+    """Run work, which overwrites dx, on the grid's places, on all threads. dx: (N, D * G * G, H, W)."""
     maps = _places(dx, group)
 
     def add(task: tuple[int, slice], scratch: Scratch) -> None:
@@ -96,40 +95,40 @@ def add_to_places(work: PlaceWork, dx: Array, images: Ints, group: int) -> None:
 
 @loop("Array(T, 3, 'C', True), T[:,:,::1], int64")
 def read_place(x: Array, pixels: Array, place: int) -> None:
-    """Compute pixels (H, W, D'), the first D channels, = x (D, G * G, H * W) at a place of the grid."""
+    """Copy x (D, G * G, H * W) at a place of the grid to the first D channels of pixels (H, W, D')."""
     dim, places, size = x.shape
     turn(x.reshape(-1), place * size, places * size, pixels.reshape(-1), 0, pixels.shape[2], size, dim)
 
 
 @loop("T[:,:,::1], T[:,:,::1], int64")
 def write_place(pixels: Array, dx: Array, place: int) -> None:
-    """Compute dx (D, G * G, H * W), at a place of the grid, = pixels (H, W, D'), the first D channels."""
+    """Copy the first D channels of pixels (H, W, D') to dx (D, G * G, H * W) at a place of the grid."""
     dim, places, size = dx.shape
     turn(pixels.reshape(-1), 0, pixels.shape[2], dx.reshape(-1), place * size, places * size, dim, size)
 
 
 @loop("Array(T, 3, 'C', True), T[:,:,::1]")
 def read_pixels(x: Array, pixels: Array) -> None:
-    """Fill the first rows and columns of pixels (H', W', C) = x (C, H, W)."""
+    """Copy x (C, H, W) to the first rows and columns of pixels (H', W', C)."""
     (channels, height, width), across = x.shape, pixels.shape[1]
     for h in range(height):
         turn(x.reshape(-1), h * width, height * width, pixels.reshape(-1), h * across * channels, channels, width, channels)
 
 
 def channel_blocks(channels: int, size: int) -> list[slice]:
-    """Return the channels in blocks; size: the bytes of an image."""
+    """Return the channels' blocks as slices. size: bytes of an image."""
     return parts(channels, LEAST, -(-size // (BLOCK * get_num_threads()))) if channels else []
 
 
 def read_only(array: Array) -> Array:
-    """Return the array, contiguous, as a blob hands it out to read: Numba compiles a loop for each, read-only and writable."""
+    """Return a contiguous read-only view, as blobs give for reading: Numba compiles separate code for writable arrays."""
     view: Array = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
 
 
 def _run_all(work: Callable[[Any, Scratch], None], tasks: Sequence[Any], dtype: np.dtype[Any]) -> None:
-    """Run work for each task, in parts that have their memory in common."""
+    """Run work for each task, in parts that share their scratch memory."""
 
     def some(mine: slice) -> None:
         scratch = Scratch(dtype)
@@ -140,7 +139,7 @@ def _run_all(work: Callable[[Any, Scratch], None], tasks: Sequence[Any], dtype: 
 
 
 def _channels_last(x: Array, scratch: Scratch, border: int) -> Array:
-    """Return x (C, H, W) -> a copy (H + border, W + border, C), with zeros in the border."""
+    """Return a copy of x (C, H, W) as (H + border, W + border, C), with zeros in the border."""
     channels, height, width = x.shape
     pixels: Array = scratch("pixels", height + border, width + border, channels)
     pixels[height:], pixels[:, width:] = 0, 0
@@ -149,25 +148,25 @@ def _channels_last(x: Array, scratch: Scratch, border: int) -> Array:
 
 
 def _zeros(x: Array, scratch: Scratch) -> Array:
-    """Pixels (H, W, C) for x (C, H, W)."""
+    """Return zeros (H, W, C) for x (C, H, W)."""
     pixels: Array = scratch("pixels", *x.shape[1:], len(x))
     pixels[...] = 0
     return pixels
 
 
 def _used(images: Ints) -> Iterator[tuple[int, Ints]]:
-    """Yield each image that has rois, and which they are (R',)."""
+    """Yield each image that has rois, with their numbers (R',)."""
     yield from ((n, np.flatnonzero(images == n)) for n in np.unique(images).tolist())
 
 
 def _places(x: Array, group: int) -> Array:
-    """Return x (N, D * G * G, H, W), contiguous -> a view (N, D, G * G, H * W)."""
+    """Return a view (N, D, G * G, H * W) of x (N, D * G * G, H, W), contiguous."""
     n, channels, height, width = x.shape
     return x.reshape(n, channels // group**2, group**2, height * width)
 
 
 def _pixels(x: Array, channels: int, scratch: Scratch) -> Array:
-    """Memory (H, W, D') for the pixels of a place with so many channels, and zeros behind them."""
+    """Return memory (H, W, D') for a place's pixels of this many channels, with zeros after them."""
     pixels: Array = scratch("pixels", *x.shape[2:], -(-channels // TOGETHER) * TOGETHER)
     pixels[:, :, channels:] = 0
     return pixels

@@ -1,4 +1,4 @@
-"""A convolution as calls of a compiled loop that are ready: another map, or another map's memory, costs two numbers a call."""
+"""A convolution as prepared calls of a compiled loop: another map, or other memory, changes only two numbers of a call."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue
 
 
 class CompiledProduct:
-    """y = epilogue of x convolved with weight, of the shapes that the calls are for; for one thread at a time.
+    """y = epilogue of x convolved with weight, for the shapes of the calls; for one thread at a time.
 
-    calls: of a loop whose arrays that come with the call are x, weight, the epilogue's table (3, filters), flat, and y.
-    made: what the loop takes in place of the weights that a call gives.
+    calls: of a loop whose dynamic arrays are x, weight, the epilogue's table (3, filters), flat, and y.
+    made: the array that replaces weight, if any.
     """
 
     def __init__(self, calls: Calls, epilogue: Epilogue, filters: int, made: Array | None = None) -> None:
@@ -24,5 +24,5 @@ class CompiledProduct:
         self._job.run(*map(address_of, (x, weight if self._made is None else self._made, self._after, y)))
 
     def step(self, x: Blob, weight: Blob, y: Blob) -> KeptStep:
-        """Return the same of blobs."""
+        """Return the product of blobs as a KeptStep."""
         return KeptStep([BlobJob(self._job, (x, weight if self._made is None else self._made, self._after), y)])

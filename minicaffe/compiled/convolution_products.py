@@ -1,4 +1,4 @@
-"""A convolution's products by loops: of single channels, by Winograd's way, or by tiles, whichever takes it first."""
+"""A convolution's products by loops: depthwise, Winograd's or tiles, whichever supports it first."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
 
 def takes_panels(shapes: Shapes, window: Window, group: int, dtype: np.dtype[Any]) -> bool:
-    """Return whether panels are kept of weights of which no factors are, in TEST. shapes: of x, weight and y."""
+    """Return whether panels are kept in TEST, for weights without Winograd's factors. shapes: of x, weight and y."""
     possible = not depthwise.possible(shapes[1], group) and tiled.takes(shapes, window, turned=True)
     return possible and tiled.keeps_panels(shapes, group, dtype)
 

@@ -1,4 +1,4 @@
-"""DeformablePSROIPooling by compiled loops: channels on all threads."""
+"""DeformablePSROIPooling by compiled loops: channels split across all threads."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ rows are counted in whole rows of the map."""
     "int64[::1], UniTuple(int64, 2), T[:,:,:,::1]"
 )
 def moved_means(x: Array, rows: Taps, columns: Taps, images: Ints, part: tuple[int, int], y: Array) -> None:
-    """Compute y (R, D, G, G) of x (N, D * G * G, H * W), for channels of x from one to before another; images (R,): which one
-    of N each roi is on.
+    """Compute y (R, D, G, G) from x (N, D * G * G, H * W), for a part of x's channels: the first one, one past the last.
+
+    images (R,): the image of each roi.
     """
     (from_rows, row_weights), (from_columns, column_weights) = rows, columns
     dim, group, classes = y.shape[1], y.shape[2], from_rows.shape[1]
@@ -52,7 +53,7 @@ def moved_means(x: Array, rows: Taps, columns: Taps, images: Ints, part: tuple[i
     "int64[::1], UniTuple(int64, 2), T[:,:,::1]"
 )
 def moved_means_backward(dy: Array, rows: Taps, columns: Taps, images: Ints, part: tuple[int, int], dx: Array) -> None:
-    """Compute dx (N, D * G * G, H * W), for these channels of it, of dy (R, D, G, G)."""
+    """Compute dx (N, D * G * G, H * W), for a part of its channels, from dy (R, D, G, G)."""
     (from_rows, row_weights), (from_columns, column_weights) = rows, columns
     dim, group, classes = dy.shape[1], dy.shape[2], from_rows.shape[1]
     for channel in range(part[0], part[1]):
@@ -87,9 +88,9 @@ def add_moved(dy: Array, plan: MovedPlan, dx: Array) -> None:
 def _run_loop(
     step: Loop[...], given: Array, plan: MovedPlan, out: Array, weights: tuple[str, str] = ("share", "share")
 ) -> None:
-    """moved_means of x (N, C, H * W), or its transpose of dy (R, D, G, G), for all channels C, on all threads.
+    """Run moved_means on x (N, C, H * W), or its transpose on dy (R, D, G, G), for all channels, on all threads.
 
-    weights: which ones of rows and of columns.
+    weights: the names of the rows' and the columns' weights.
     """
     (h, w, per_bin), (height, width) = plan.places, plan.size
     down, across = deformable_psroi_pooling.axis_taps(h, height), deformable_psroi_pooling.axis_taps(w, width)

@@ -3,9 +3,9 @@
     columns[window, tap, c] = x[c] at (window * stride - pad + tap * dilation + offset[g, tap, window])
 
 x between pixels is bilinear, 0 outside [0, H) x [0, W), and past the centre of the last pixel it is that pixel; g is c's
-deformable group. A sample is one of a window, a tap and a group, in this order; maps (H * W * groups, C / groups) is x, and a
-sample is made of four rows of it: read (samples, 4), those at low low, low high, high low and high high, the first -1 off the
-map; share (samples, 2), the shares of the high row of the map and of its high column.
+deformable group. There is a sample for each window, tap and group, in this order. maps (H * W * groups, C / groups) is x.
+A sample is made of four rows of maps. read (samples, 4): the rows at low low, low high, high low and high high; the first is -1
+off the map. share (samples, 2): the shares of the high row of the map and of its high column.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ def grid_of(window: Window, size: tuple[int, int], across: int) -> Grid:
 
 @loop("T[:,:,::1], UniTuple(int64, 10), UniTuple(int64, 2), int64[:,::1], T[:,::1]")
 def find_samples(offset: Array, grid: Grid, part: Part, read: Read, share: Array) -> None:
-    """Compute read and share for a part of the windows, of offset (groups, taps * 2, windows), each tap's move down, then
-    right.
-    """
+    """Compute read and share for a part of the windows. offset (groups, taps * 2, windows): a tap's move down, then right."""
     height, width, across, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w = grid
     groups, taps = len(offset), offset.shape[1] // 2
     number = offset.dtype.type
@@ -70,7 +68,7 @@ def find_samples(offset: Array, grid: Grid, part: Part, read: Read, share: Array
 
 @loop("T[:,::1], int64[:,::1], T[:,::1], T[:,::1]")
 def sample_rows(maps: Array, read: Read, share: Array, rows: Array) -> None:
-    """Compute rows (samples, C / groups) = the samples."""
+    """Compute the samples, rows (samples, C / groups)."""
     one = maps.dtype.type(1)
     for s in range(len(rows)):
         out = rows[s]
@@ -87,9 +85,7 @@ def sample_rows(maps: Array, read: Read, share: Array, rows: Array) -> None:
 
 @loop("T[:,::1], int64[:,::1], T[:,::1], T[:,::1], T[:,::1]")
 def sample_slopes(maps: Array, read: Read, share: Array, rows: Array, slopes: Array) -> None:
-    """Compute slopes (samples, 2): the sums over rows (samples, C / groups), the samples' gradient, times the change of a
-    sample that moves down, and to the right.
-    """
+    """Compute slopes (samples, 2): the gradients in a sample's move down and to the right. rows: the samples' gradient."""
     one = maps.dtype.type(1)
     for s in range(len(rows)):
         down = right = one - one
@@ -106,9 +102,9 @@ def sample_slopes(maps: Array, read: Read, share: Array, rows: Array, slopes: Ar
 
 @loop("T[:,::1], int64[:,::1], T[:,::1], UniTuple(int64, 4), T[:,::1]")
 def add_samples(rows: Array, read: Read, share: Array, part: tuple[int, int, int, int], dmaps: Array) -> None:
-    """Add to dmaps, of maps' shape, the shares of rows (samples, C / groups), the samples' gradient.
+    """Add the samples' gradient, rows (samples, C / groups), times the shares to dmaps, which has maps' shape.
 
-    part: a group, how many there are, and the channels of it that are added.
+    part: a group, the number of groups, and the first and end of the group's channels to add.
     """
     group, groups, first, end = part
     one = rows.dtype.type(1)
@@ -124,7 +120,7 @@ def add_samples(rows: Array, read: Read, share: Array, part: tuple[int, int, int
 
 
 class LoopSamples(NamedTuple):
-    """The samples of one image's columns; the methods of deformed.Samples. each: samples of a window."""
+    """The samples of one image's columns, with the methods of deformed.Samples. each: samples of a window."""
 
     maps: Array
     read: Read
@@ -133,14 +129,12 @@ class LoopSamples(NamedTuple):
     groups: int
 
     def columns(self, windows: slice, columns: Array, scratch: Scratch) -> None:
-        """Write to columns (windows, taps, C) those of these windows."""
+        """Fill columns (windows, taps, C) for these windows."""
         part = slice(windows.start * self.each, windows.stop * self.each)
         sample_rows(self.maps, self.read[part], self.share[part], columns.reshape(-1, self.maps.shape[1]))
 
     def slopes(self, windows: slice, columns: Array, scratch: Scratch) -> Array:
-        """Return columns (windows, taps, C), the gradient of these windows' -> that of their offsets (2, windows, taps,
-        groups).
-        """
+        """Return the gradient in these windows' offsets (2, windows, taps, groups) from that in columns (windows, taps, C)."""
         part = slice(windows.start * self.each, windows.stop * self.each)
         slopes = scratch("slopes", part.stop - part.start, 2)
         sample_slopes(self.maps, self.read[part], self.share[part], columns.reshape(-1, self.maps.shape[1]), slopes)
@@ -148,9 +142,9 @@ class LoopSamples(NamedTuple):
         return gradient
 
     def data_gradient(self, columns: Array, dx: Array, scratch: Scratch) -> None:
-        """Compute dx (C, H, W) of the columns' gradient (windows, taps, C); it is overwritten.
+        """Compute dx (C, H, W) from the columns' gradient (windows, taps, C). It is overwritten.
 
-        Each thread has channels of its own.
+        Each thread adds to its own channels.
         """
         dmaps = scratch("maps", *self.maps.shape)
         dmaps[...] = 0

@@ -1,10 +1,10 @@
-"""Convolutions with one group for each channel: every channel by its own kernels, one or a few each.
+"""Depthwise convolutions: each channel has its own kernels, one or a few.
 
     y[c J + j, o] = sum over taps of weight[c J + j, tap] * x[c, o * stride - pad + tap * dilation]
 
-There is no product of matrices in them. A channel is laid out as runs (columns.py), so that what one tap sees over all windows
-is one run of numbers. The sums are as many multiples of runs as the kernel has taps, added up in a core's first cache, some
-rows at a time, with the epilogue behind them. Kernels of 3x3, those of most nets, need no layout forward (depthwise_3x3.py).
+They contain no product of matrices. A channel is laid out as runs (columns.py), so that one tap reads one run of numbers for
+all windows. The sums add up a multiple of a run for each tap, some rows at a time, in a core's first cache; the epilogue
+follows. Kernels of 3x3, those of most nets, need no layout in forward (depthwise_3x3.py).
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ TASK = 1 << 16
 
 
 def possible(weight: Sequence[int], group: int) -> bool:
-    """Return whether a convolution with weights of this shape (M, C / group, *kernel) is one of these, of maps of two axes."""
+    """Return whether weights of this shape (M, C / group, *kernel) are a depthwise convolution's, on maps of two axes."""
     return len(weight) == 4 and weight[1] == 1 < group and weight[0] <= MOST_EACH * group
 
 
 def supports(x: Array, weight: Array, window: Window, group: int, y: Array) -> bool:
-    """Return whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows)."""
+    """Return whether the compiled loops support this convolution of x (N, C, *map) to y (N, M, *windows)."""
     return (
         possible(weight.shape, group)
         and x.dtype in FLOATS
@@ -95,7 +95,7 @@ def convolve(x: Array, weight: Array, window: Window, y: Array, epilogue: Epilog
 
 
 def product(window: Window, shapes: Shapes, dtype: np.dtype[Any], epilogue: Epilogue) -> CompiledProduct:
-    """Return convolve for arrays of these shapes."""
+    """Return convolve for arrays of these shapes, as prepared calls."""
     return CompiledProduct(_calls(window, shapes, dtype, get_num_threads()), epilogue, shapes[1][0])
 
 
@@ -115,7 +115,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, dx: Array) -> None:
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, dweight: Array) -> None:
-    """Add to dweight (C * J, 1, *kernel) what dy (N, C * J, *windows) and x (N, C, *map) give."""
+    """Add the gradient from dy (N, C * J, *windows) and x (N, C, *map) to dweight (C * J, 1, *kernel)."""
     strips, shape = _strips(window, dy.shape[2:], STRIP_OF_TAPS), _shape(x.shape, dy.shape)
     of, by, to = x.reshape(-1), dy.reshape(-1), dweight.reshape(-1)
     tasks = _tasks(x.shape[1], dy.size * math.prod(window.kernel))
@@ -123,7 +123,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, dweight: Array) -> 
 
 
 def _emit_runs(builder: Any, registers: Registers, *given: Any) -> None:
-    """add_runs, some vectors of sums at a time, which stay in registers while all taps are added."""
+    """Emit add_runs: a few vectors of sums at a time stay in registers while all taps are added."""
     from numba.core import cgutils
 
     line, starts, weight, sums, after, first, last, row, length, channel, channels, forward = given
@@ -170,10 +170,10 @@ def add_runs(  # noqa: PLR0913, PLR0917
     channels: int,
     forward: int,
 ) -> None:
-    """sums[i] += weight[row + k] * line[starts[k] + i] for i below length and all k from first to last, at least one.
+    """Compute sums[i] += weight[row + k] * line[starts[k] + i], i < length, for all k from first to last - 1, at least one.
 
     forward: = in place of +=, and then the epilogue, with the channel's scale, shift and slope in after (3, channels), flat.
-    What lies behind, up to MOST_LANES numbers, is read and overwritten, too.
+    Up to MOST_LANES numbers after these are also read and overwritten.
     """
     for i in range(length):
         total = 0 if forward else sums[i]
@@ -197,11 +197,11 @@ def convolve_channels(  # noqa: PLR0913, PLR0917
     shape: Shape,
     part: tuple[int, int, int],
 ) -> None:
-    """Compute the channels from first to last of image n: y = x by the weights, times scale, plus shift; below 0 times slope.
+    """Compute y for channels first to last - 1 of image n: x convolved with the weights, then the epilogue.
 
-    strips: stride, pad, the size of the phases of some rows of windows, how many rows, where each tap's run begins in the
-    phases, and their numbers; after (3, M), flat: scale, shift, slope; shape: channels, each one's kernels, the sizes of x's
-    and y's maps; part: n, first, last. Memory: line and sums (memory_sizes).
+    strips: stride, pad, the size of a phase of some rows of windows, the number of these rows, where each tap's run begins in
+    the phases, and the phases' numbers. after (3, M), flat: scale, shift, slope. shape: channels, kernels of each, the sizes of
+    x's and y's maps. part: n, first, last. line and sums: memory (memory_sizes).
     """
     (stride, pad, size, rows, starts, phases), (n, first, last) = strips, part
     channels, each, height, across, down, width = shape
@@ -221,12 +221,11 @@ def convolve_channels(  # noqa: PLR0913, PLR0917
 def channels_gradient(
     dy: Array, weight: Array, strips: GradientStrips, dx: Array, shape: Shape, part: tuple[int, int, int]
 ) -> None:
-    """Compute, of image n, dx of the channels from first to last, phase by phase: dy, with a border, by the taps that see the
-    phase.
+    """Compute dx for channels first to last - 1 of image n, phase by phase, from dy with a border and the taps of the phase.
 
-    strips: stride, pad, the size of a whole phase, how many of its rows are computed at a time, dy's border, the phases
-    (Q, 2), and their taps: those up to ends[phase], and where each one's run begins in dy; shape: channels, each one's kernels,
-    the sizes of dx's and dy's maps; part: n, first, last.
+    strips: stride, pad, the size of a whole phase, the number of its rows computed at a time, dy's border, the phases (Q, 2),
+    where each tap's run begins in dy, the taps sorted by phase, and where each phase's taps end. shape: channels, kernels of
+    each, the sizes of dx's and dy's maps. part: n, first, last.
     """
     (stride, pad, size, rows, border, phases, starts, taps, ends), (n, first, last) = strips, part
     channels, each, height, width, down, over = shape
@@ -264,9 +263,9 @@ def channels_gradient(
 
 @loop(f"T[::1], T[::1], {STRIPS}, T[::1], {SHAPE}, UniTuple(int64, 3)")
 def kernels_gradient(x: Array, dy: Array, strips: Strips, dweight: Array, shape: Shape, part: tuple[int, int, int]) -> None:
-    """Add to dweight (M * taps) of the channels from first to last the sums of dy times what each tap sees.
+    """Add to dweight (M * taps), for channels first to last - 1, the sums of dy times what each tap sees.
 
-    strips, shape: as convolve_channels'; part: images, first, last.
+    strips, shape: as in convolve_channels. part: images, first, last.
     """
     (stride, pad, size, rows, starts, phases), (images, first, last) = strips, part
     channels, each, height, across, down, width = shape
@@ -297,10 +296,10 @@ def kernels_gradient(x: Array, dy: Array, strips: Strips, dweight: Array, shape:
 def lay_out(
     x: Array, map_: tuple[int, int, int], first: int, geometry: tuple[Pair, Pair, Pair], phases: Places, line: Array
 ) -> None:
-    """One channel's phases, one after the other in line, for the windows from row `first` on.
+    """Lay out one channel's phases, one after the other, in line, for the windows from row `first` on.
 
-    map_: where it begins in x, its height and width; geometry: stride, pad, the size of a phase;
-    phases: the number of each phase, below 0 for one that no tap sees. Rows off the map become 0; columns off it stay 0.
+    map_: where it begins in x, its height and width. geometry: stride, pad, the size of a phase.
+    phases: the number of each phase, negative for one that no tap sees. Rows off the map become 0; columns off it stay 0.
     """
     (origin, down, across), (stride, pad, (height, pitch)) = map_, geometry
     for phase in range(stride[0]):
@@ -329,14 +328,14 @@ def lay_out(
 
 @loop("int64, int64, int64, int64")
 def inside(left: int, stride: int, width: int, size: int) -> Pair:
-    """From which to which of `size` columns at left, left + stride, ... lie on a map of that width."""
+    """Return the range of the `size` columns left, left + stride, ... that lie on a map of this width."""
     low = min(size, max(0, -(left // stride)))
     return low, max(low, min(size, (width - 1 - left) // stride + 1))
 
 
 @loop("T[::1], int64, int64, int64")
 def sum_up(values: Array, rows: int, pitch: int, width: int) -> None:
-    """values[0] = the sum of rows of this width, which begin every `pitch` values.
+    """Set values[0] to the sum of rows of this width, which begin every `pitch` values.
 
     Overwrites values: half of the rows are added to the others until one is left.
     """
@@ -351,13 +350,13 @@ def sum_up(values: Array, rows: int, pitch: int, width: int) -> None:
 
 
 def forward_loop(window: Window) -> Loop[Any]:
-    """Return what convolves by such windows."""
+    """Return the loop that convolves such windows."""
     return convolve_maps if depthwise_3x3.supports(window) else convolve_channels
 
 
 @lru_cache(maxsize=1024)
 def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -> Calls:
-    """Return the calls of the loop that convolves arrays of these shapes, on so many threads."""
+    """Return the calls of the loop that convolves arrays of these shapes, for this number of threads."""
     x, _, y = shapes
     convolve_some, shape, multiplications = forward_loop(window), _shape(x, y), math.prod(y) * math.prod(window.kernel)
     arrays = (*(DynamicArray(0, (math.prod(sizes),)) for sizes in (*shapes[:2], (3, y[1]), y)),)
@@ -376,19 +375,19 @@ def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -
 
 
 def memory_sizes(strips: Strips) -> tuple[int, int]:
-    """Return how long line and sums are: whole vectors."""
+    """Return the lengths of line and sums, with room for whole vectors."""
     _, _, (height, pitch), rows, _, phases = strips
     line, sums = phases.size * height * pitch + pitch + MOST_LANES, rows * pitch + MOST_LANES
     return -(-line // MOST_LANES) * MOST_LANES, sums
 
 
 def _tasks(channels: int, multiplications: int, threads: int | None = None) -> list[slice]:
-    """Return the channels, divided among the threads (of `parts`). The parts do not matter to the results."""
+    """Return slices of the channels for the threads (see `parts`). The slices do not affect the results."""
     return parts(channels, max(1, channels * TASK // max(1, multiplications)), 2, threads)
 
 
 def _shape(x: Sequence[int], y: Sequence[int]) -> Shape:
-    """Channels, each one's kernels, the sizes of the maps of x (N, C, *map) and y (N, C * J, *windows)."""
+    """Return channels, kernels of each, and the sizes of the maps of x (N, C, *map) and y (N, C * J, *windows)."""
     (_, channels, height, width), (_, filters, down, over) = x, y
     return channels, filters // channels, height, width, down, over
 
@@ -405,7 +404,7 @@ def _fits(window: Window, output: tuple[int, ...]) -> bool:
 
 
 def _laid_out(window: Window, output: tuple[int, ...]) -> int:
-    """About how many numbers a phase of a strip holds."""
+    """Return about how many numbers a phase of a strip holds."""
     reach = [(extent - 1) // stride for extent, stride in zip(window.extent, window.stride)]
     pitch = output[1] + reach[1]
     return (_rows(output[0], STRIP // pitch) + reach[0]) * pitch
@@ -413,7 +412,7 @@ def _laid_out(window: Window, output: tuple[int, ...]) -> int:
 
 @lru_cache(maxsize=512)
 def _strips(window: Window, output: Pair, most: int) -> Strips:
-    """convolve_channels' strips, of about `most` sums each."""
+    """Return convolve_channels' strips, of about `most` sums each."""
     rows = _rows(output[0], most // (output[1] + (window.extent[1] - 1) // window.stride[1]))
     runs = runs_of(window, (rows, output[1]))
     phases = np.full(window.stride, -1, np.int64)
@@ -424,7 +423,7 @@ def _strips(window: Window, output: Pair, most: int) -> Strips:
 
 @lru_cache(maxsize=512)
 def _gradient_strips(window: Window, output: Pair) -> GradientStrips:
-    """channels_gradient's strips."""
+    """Return channels_gradient's strips."""
     runs = runs_of(window, output)
     height, pitch = runs.size
     border = height - output[0], pitch - output[1]
@@ -438,5 +437,5 @@ def _gradient_strips(window: Window, output: Pair) -> GradientStrips:
 
 
 def _rows(length: int, most: int) -> int:
-    """Return length in nearly equal parts of at most `most`: how long each is."""
+    """Return the length of the parts if length is cut into nearly equal parts of at most `most`."""
     return math.ceil(length / math.ceil(length / max(1, most)))

@@ -1,10 +1,10 @@
-"""The forward of depthwise convolutions with kernels of 3x3 and strides of 1 or 2: maps are read where they lie.
+"""The forward of depthwise convolutions with kernels of 3x3 and strides of 1 or 2, which reads maps in place.
 
     rows of x     r0  r1  r2  r3  r4 ...         stride 1: y0 sees r0 r1 r2, y1 sees r1 r2 r3, ...
     rows of y         y0  y1  y2 ...             stride 2: y0 sees r0 r1 r2, y1 sees r2 r3 r4, ...
 
 A block is some rows of y, a vector wide. Its sums stay in registers, and a vector of x is loaded once for all rows that see it.
-What lies beside the map is masked; in place of the rows above and below it, a row of zeros is read.
+Columns beside the map are masked; for rows above and below it, a row of zeros is read.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ Map = tuple[int, int, int, int, int, int, int, int, int]
 
 
 def supports(window: Window) -> bool:
-    """Return whether the loop computes such windows, and on this processor faster than runs: without masked loads, which come
-    with vectors of 256 bits, each number on a map's rim is a branch.
+    """Return whether the loop computes such windows, and faster than runs on this processor.
+
+    Without masked loads, which come with vectors of 256 bits, each number on a map's rim takes a branch.
     """
     square = window.kernel == (KERNEL, KERNEL) and window.dilation == (1, 1)
     return square and window.stride in STRIDES and (not jit.compiled() or jit.registers(32).lanes >= LEAST_LANES)
 
 
 def rows_of(registers: Registers) -> int:
-    """Rows of a block: 7 where there are 32 registers. Others hold the kernel, and nets' maps often have 7, 14, 28 ... rows."""
+    """Return the rows of a block, 7 for 32 registers: others hold the kernel, and maps often have 7, 14, 28 ... rows."""
     return registers.count // 4 - 1
 
 
 class _Block:
-    """Writes the instructions of a block's sums. kernel: a vector of each tap; rows: how many rows of y."""
+    """An emitter of the instructions for a block's sums. kernel: a vector for each tap; rows: of y."""
 
     def __init__(self, vectors: Vectors, stride: int, kernel: Sequence[Any], rows: int) -> None:
         self.vectors, self.stride, self.kernel, self.rows = vectors, stride, kernel, rows
@@ -56,7 +57,7 @@ class _Block:
         """Of the rows of y: the windows in these columns."""
 
     def pointers(self, start: Any, first: Any, count: int, pitch: Any, limit: Any, instead: Any) -> list[Any]:
-        """To so many rows of a map from `first` on; `instead` for one whose number is not from 0 to below the limit."""
+        """Return pointers to `count` rows of a map from `first` on; `instead` for rows outside 0 to limit - 1."""
         builder = self.vectors.builder
         numbers, places = [first], [builder.gep(start, [builder.mul(first, pitch)])]
         for i in range(1, count):
@@ -65,11 +66,11 @@ class _Block:
         return [builder.select(builder.icmp_unsigned("<", n, limit), p, instead) for n, p in zip(numbers, places)]
 
     def masks(self, left: Any, width: Any) -> list[Any]:
-        """Return which numbers of a row's vectors, from column `left` on, lie on a map of that width."""
+        """Return masks of the numbers in a row's vectors, from column `left` on, that lie on a map of this width."""
         return [self.vectors.between(self.vectors.builder.add(left, left.type(column)), width) for column in self.columns]
 
     def sums(self, seen: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
-        """Return each row's, added up in the order of the taps. seen: pointers to the rows of x; masks: of their vectors."""
+        """Return each row's sums, added in the order of the taps. seen: pointers to the rows of x; masks: of their vectors."""
         totals, vectors = [self.vectors.zero] * self.rows, self.vectors
         for i, row in enumerate(seen):
             places = [vectors.builder.gep(row, [vectors.int32(column)]) for column in self.columns]
@@ -85,7 +86,7 @@ class _Block:
 
 
 def _emit_map(builder: Any, registers: Registers, *given: Any) -> None:
-    """convolve_map, for each stride."""
+    """Emit convolve_map, for each stride."""
     *others, stride = given
     with builder.if_else(builder.icmp_signed("==", stride, stride.type(1))) as (one, two):
         for branch, (number, _) in zip((one, two), STRIDES):
@@ -152,10 +153,9 @@ def convolve_map(  # noqa: PLR0913, PLR0917
     pad_x: int,
     stride: int,
 ) -> None:
-    """Compute a map of y (down, over), from `to` on, = x (height, width), from `origin` on, by the channel's kernel; then the
-    epilogue.
+    """Compute a map of y (down, over) at `to` from x (height, width) at `origin` by the channel's kernel, with the epilogue.
 
-    after (3, channels), flat: scale, shift, slope. spare: `width` zeros, and behind them `over` numbers that are overwritten.
+    after (3, channels), flat: scale, shift, slope. spare: `width` zeros, then `over` numbers that are overwritten.
     """
     scale, shift, slope = after[channel], after[channels + channel], after[2 * channels + channel]
     for oy in range(down):
@@ -170,7 +170,7 @@ def convolve_map(  # noqa: PLR0913, PLR0917
 
 
 def memory_size(map_: Sequence[int]) -> int:
-    """Return how long spare is."""
+    """Return the length of spare."""
     return map_[3] + map_[5]
 
 
@@ -178,11 +178,10 @@ def memory_size(map_: Sequence[int]) -> int:
 def convolve_maps(  # noqa: PLR0917
     x: Array, weight: Array, after: Array, y: Array, spare: Array, map_: Map, part: tuple[int, int]
 ) -> None:
-    """Compute, of x (N, C, *map), the maps from first to last, one image's after the other's: what convolve_map makes of them
-    in y.
+    """Compute y for maps first to last - 1 of x (N, C, *map), counted over all images, by convolve_map.
 
-    map_: C, each one's kernels, the sizes of x's and y's maps, pad on both axes, stride; part: first, last.
-    Memory: spare (memory_size).
+    map_: C, kernels of each, the sizes of x's and y's maps, pad on both axes, stride. part: first, last. spare: memory
+    (memory_size).
     """
     (channels, each, height, width, down, over, pad_y, pad_x, stride), (first, last) = map_, part
     filters = channels * each

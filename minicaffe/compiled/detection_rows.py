@@ -16,7 +16,7 @@ from minicaffe.layers.ssd.detection_rows import Rules
 
 @loop("T[::1], int64")
 def largest(values: Array, rank: int) -> Any:
-    """Return the largest of values (N,) but `rank`; changes their order. np.partition takes seconds to compile."""
+    """Return the element of values (N,) at `rank` from the largest; reorder values. np.partition takes seconds to compile."""
     first, last = 0, len(values) - 1
     while first < last:
         a, b, c = values[first], values[(first + last) // 2], values[last]
@@ -51,9 +51,9 @@ def class_rows(  # noqa: PLR0913, PLR0917
     top_k: int,
     eta: float,
 ) -> Array:
-    """Return the rows of each class's boxes that are kept (n, 7): image, class, score, box, by class and score.
+    """Return rows (n, 7) of the boxes that each class keeps: image, class, score, box, sorted by class and score.
 
-    boxes (L, P, 4), L the classes or 1, finite; their areas (L, P); scores (C, P) of least's type; top_k: 0 for no limit.
+    boxes (L, P, 4), finite, L: the classes or 1; areas (L, P); scores (C, P), of least's type; top_k: 0 for no limit.
     """
     classes, count = scores.shape
     most = min(count, top_k) if top_k else count

@@ -1,4 +1,4 @@
-"""Eltwise's sum of two bottoms, and the ReLU behind it, in one pass."""
+"""Eltwise's sum of two bottoms and the ReLU after it, in one pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from minicaffe.threads import get_num_threads, parts
 
 @loop("T[::1], T[::1], T[::1], T[::1]", in_calls=True)
 def add_two(a: Array, b: Array, factors: Array, y: Array) -> None:
-    """Compute y = factors[0] * a + factors[1] * b; where that is below 0, times factors[2]."""
+    """Compute y = factors[0] * a + factors[1] * b; values below 0 are multiplied by factors[2]."""
     of_a, of_b, slope = factors[0], factors[1], factors[2]
     zero = y.dtype.type(0)
     for i in range(len(y)):
@@ -44,6 +44,6 @@ def sum_step(layer: Eltwise, bottom: Sequence[Blob], top: Sequence[Blob], epilog
 
 @lru_cache(maxsize=512)
 def _calls(count: int, dtype: np.dtype[Any], threads: int) -> Calls:
-    """Return the calls of add_two for arrays of so many numbers, on so many threads."""
+    """Return the calls of add_two for arrays of `count` numbers, for this number of threads."""
     some = [DynamicArray(part.start, (part.stop - part.start,)) for part in parts(count, LEAST, 2, threads)]
     return Calls(add_two, dtype, [(part, part, DynamicArray(0, (3,)), part) for part in some])

@@ -1,4 +1,4 @@
-"""Epilogue by loops: one pass over a block in place of three."""
+"""The epilogue by loops: one pass over a block instead of three."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def scale_shift_relu(after: Array, place: tuple[int, int, int, int, int, int], y
 
     after (3, M): scale, shift, slope of each channel.
 
-    place: images; which of the M is the first in y, and how many there are; how far an image, and a channel, is from the next
-    in y; numbers of a channel, one after another.
+    place: the number of images; the first channel of y, of the M, and the number of channels; the distance from an image to the
+    next, and from a channel to the next; the contiguous numbers of a channel.
     """
     images, first, channels, next_image, next_channel, count = place
     for n in range(images):
@@ -49,9 +49,9 @@ def scale_shift_relu(after: Array, place: tuple[int, int, int, int, int, int], y
 
 @loop("T[::1], T[:,::1], T[::1], UniTuple(int64, 4)", in_calls=True)
 def scale_shift_relu_planes(x: Array, after: Array, y: Array, part: tuple[int, int, int, int]) -> None:
-    """Compute some planes of y (N, M, count), which is not x: what scale_shift_relu makes of x.
+    """Compute some planes of y (N, M, count) from x, which is other memory, as scale_shift_relu does.
 
-    part: the first plane, the one behind the last, M, count.
+    part: the first plane, one past the last, M, count.
     """
     first, last, channels, count = part
     zero = y.dtype.type(0)
@@ -66,7 +66,7 @@ def scale_shift_relu_planes(x: Array, after: Array, y: Array, part: tuple[int, i
 
 @loop("T[::1], T[::1], UniTuple(int64, 5), T[:,::1]")
 def backward(y: Array, diff: Array, place: tuple[int, int, int, int, int], after: Array) -> None:
-    """Compute diff * scale, and where y is not above 0 * slope; in place. Of after (3, M) the shift is not read."""
+    """Multiply diff by scale, and where y <= 0 by slope; in place. after (3, M): its shift is not read."""
     images, channels, next_image, next_channel, count = place
     for n in range(images):
         for m in range(channels):
@@ -79,7 +79,7 @@ def backward(y: Array, diff: Array, place: tuple[int, int, int, int, int], after
 
 
 def table(epilogue: Epilogue, channels: slice, count: int, dtype: DTypeLike) -> Array:
-    """Scale, shift and slope of the given channels, `count` in all, (3, count), as compiled loops take them."""
+    """Return scale, shift and slope (3, count) of the given channels, `count` in all, for compiled loops."""
     made: Array = np.empty((3, count), dtype)
     made[0] = 1 if epilogue.scale is None else epilogue.scale[channels]
     made[1] = -0.0 if epilogue.shift is None else epilogue.shift[channels]
@@ -88,9 +88,9 @@ def table(epilogue: Epilogue, channels: slice, count: int, dtype: DTypeLike) -> 
 
 
 def places_of(y: Array) -> tuple[int, int, int, int, int] | None:
-    """Return how y (N, M, *rows) lies in memory, as the loops take it.
+    """Return the layout of y (N, M, *rows) in memory, for the loops.
 
-    None if a channel's numbers do not follow one another.
+    None if a channel's numbers are not contiguous.
     """
     if y.ndim < 2 or not y.size or run_of(y)[0] > 2 or min(y.strides) < 0:
         return None

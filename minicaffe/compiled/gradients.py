@@ -13,7 +13,7 @@ from minicaffe.layers.conv.gradients import Indices
 def add_columns(columns: Array, pixels: Indices, windows: tuple[int, int], maps: Array) -> None:
     """Add columns (C, taps, windows) to maps (C, pixels).
 
-    windows: the first column and the one behind the last; pixels: theirs (taps * columns,), as in Sight.
+    windows: the first column and one past the last; pixels: those of the columns (taps * columns,), as in Sight.
     """
     for c in range(len(columns)):
         i = 0

@@ -1,4 +1,4 @@
-"""Interp by compiled loops: maps on all threads."""
+"""Interp by compiled loops: maps split across all threads."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SMALL = 1 << 12
 
 @loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")
 def interpolate(x: Array, rows: TapArrays, columns: TapArrays, y: Array, lines: Array) -> None:
-    """Compute y (M, OH, OW) of the maps x (M, H, W).
+    """Compute y (M, OH, OW) from the maps x (M, H, W).
 
-    lines (2, OW): memory for resized rows of x that serve for several of y, an even and an odd one.
+    lines (2, OW): memory for two resized rows of x, an even and an odd one, which serve several rows of y.
     """
     (places, shares), (from_columns, column_shares) = rows, columns
     left, right, of_left, of_right = from_columns[0], from_columns[-1], column_shares[0], column_shares[-1]
@@ -62,7 +62,7 @@ def interpolate(x: Array, rows: TapArrays, columns: TapArrays, y: Array, lines: 
 
 @loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")
 def interpolate_backward(dy: Array, rows: TapArrays, columns: TapArrays, dx: Array, lines: Array) -> None:
-    """Compute dx (M, H, W) of dy (M, OH, OW): of each number its shares, added to the places that it was made of."""
+    """Compute dx (M, H, W) from dy (M, OH, OW): each number's shares are added at the places that it was made of."""
     (places, shares), (from_columns, column_shares) = rows, columns
     height = dy.shape[1]
     held = np.empty(2, np.int64)
@@ -111,7 +111,7 @@ def resize_backward(dy: Array, how: Resizing, dx: Array) -> None:
 
 
 def each_part(step: Loop[...], source: Array, how: Resizing, to: Array) -> None:
-    """Run a loop for parts of the maps of source and to, both (N, C, ., .)."""
+    """Run a loop on parts of the maps of source and to, both (N, C, ., .)."""
     source, to = (array.reshape(-1, *array.shape[2:]) for array in (source, to))
     axes = [taps.axis(to.dtype, -how.pads[0]) for taps in (how.rows, how.columns)]
 

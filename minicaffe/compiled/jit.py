@@ -1,4 +1,4 @@
-"""Plain loops that Numba compiles where it is installed (the extra `fast`): what providers of kernels are made of.
+"""Plain loops that Numba compiles if it is installed (the extra `fast`); providers of kernels are made of them.
 
     @loop("T[:,::1], T[::1], T[:,::1]")              T: float32 or float64, as the arrays are
     def scaled_rows(x: Array, scale: Array, y: Array) -> None:
@@ -11,10 +11,10 @@
         run(partial(scaled_rows, x[part], scale[part], y[part]) for part in parts(len(x)))
 
 Compiled loops release the GIL, compute in the order in which they are written (no fast-math), and stay on disk in Numba's
-cache. MINICAFFE_LOOPS=numpy leaves Numba alone; NUMBA_DISABLE_JIT=1 does the same to the loops.
+cache. With MINICAFFE_LOOPS=numpy Numba is not imported; NUMBA_DISABLE_JIT=1 turns off the loops, too.
 
-From Python to a loop takes 3 us, and to share one among threads 20 to 100. Where that counts, jobs.Calls keeps a table of
-calls ready, each a row of whole numbers that the loop's `entry` reads its arguments from.
+A call of a loop from Python takes 3 us, and splitting it across threads 20 to 100. Where that counts, jobs.Calls keeps a table
+of prepared calls, each a row of integers from which the loop's `entry` reads its arguments.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _use: bool | None = None
 
 
 def _held_during_forks() -> list[Any]:
-    """Return the locks of importing and of compiling, which a forked child could not end."""
+    """Return the locks for importing and compiling, which a forked child could not release."""
     return [_lock] if _numba is None else [_lock, _numba.core.compiler_lock.global_compiler_lock]
 
 
@@ -70,11 +70,11 @@ held(_held_during_forks)
 
 
 def compiled() -> bool:
-    """Return whether loops run as machine code: Numba can be imported, NUMBA_DISABLE_JIT is off and MINICAFFE_LOOPS is not
-    "numpy".
+    """Return whether loops run as machine code.
 
-    The first call imports Numba, which takes about half a second. Raises Error for another MINICAFFE_LOOPS than auto, numpy
-    or numba, and where that is "numba" and Numba cannot be imported or does not compile.
+    They do if Numba can be imported, NUMBA_DISABLE_JIT is off and MINICAFFE_LOOPS is not "numpy". The first call imports Numba,
+    which takes about half a second. Raises Error if MINICAFFE_LOOPS is not auto, numpy or numba, and if it is "numba" and Numba
+    cannot be imported or does not compile.
     """
     global _use
     if _use is None:
@@ -85,12 +85,12 @@ def compiled() -> bool:
 
 
 def in_use() -> bool:
-    """Return whether loops are `compiled` so far; does not import Numba."""
+    """Return whether loops are known to be `compiled`; does not import Numba."""
     return bool(_use)
 
 
 def installed() -> str | None:
-    """Numba's version; None if it is not installed. Does not import it."""
+    """Return Numba's version, or None if it is not installed. Does not import it."""
     from importlib import metadata  # 10 ms, a sixth of NumPy's import
 
     try:
@@ -100,7 +100,7 @@ def installed() -> str | None:
 
 
 def problem() -> str:
-    """Why loops are not `compiled` though Numba is installed and wanted, or ""; Numba's own words are in it."""
+    """Return the reason why an installed and wanted Numba cannot be imported, with its error; "" without one."""
     return _problem
 
 
@@ -115,7 +115,7 @@ def description() -> str:
 
 @contextmanager
 def using(way: str) -> Iterator[None]:
-    """In the block, in all threads: loops as with MINICAFFE_LOOPS=way."""
+    """In the block, and in all threads, run loops as with MINICAFFE_LOOPS=way."""
     global _use
     before = compiled()
     with _lock:
@@ -135,7 +135,7 @@ def wanted_way() -> str:
 
 
 def _found(required: bool | None = None) -> bool:
-    """Import Numba; whether it compiles. required: whether to raise Error if not; None: as MINICAFFE_LOOPS says."""
+    """Import Numba; return whether it compiles. required: whether to raise Error if not (default: as MINICAFFE_LOOPS says)."""
     global _numba, _problem
     required = wanted_way() == "numba" if required is None else required
     if _numba is None and (installed() or required):
@@ -158,8 +158,10 @@ def _found(required: bool | None = None) -> bool:
 
 
 def _leave_warnings_alone(fixer: Any) -> None:
-    """Numba catches warnings while it finds types, with warnings.catch_warnings, which is of the whole process: compiling in
-    the background, it would keep those that other threads issue meanwhile. So it does that in the main thread only.
+    """Let Numba catch warnings in the main thread only.
+
+    It does so with warnings.catch_warnings, which affects the whole process: compiling in the background would swallow other
+    threads' warnings.
     """
     catching = fixer.catch_warnings
 
@@ -172,11 +174,11 @@ def _leave_warnings_alone(fixer: Any) -> None:
 
 
 class Loop(Generic[P]):
-    """A function of arrays and numbers, of plain loops, that returns nothing or a number.
+    """A function of arrays and numbers made of plain loops, which returns nothing or a number.
 
-    types: those of its arguments, in Numba's words with T for the float type, for compiling ahead; other arguments compile at
-    the first call. definition: the function in Python. in_calls: whether it is called from tables. calls: the loops that stand
-    for plain functions that it calls, by their names.
+    types: of its arguments, in Numba's notation with T for the float type, for compiling ahead; other types compile at the
+    first call. definition: the function in Python. in_calls: whether it is called from tables. calls: loops by name that
+    replace plain functions in it.
     """
 
     def __init__(
@@ -194,21 +196,19 @@ class Loop(Generic[P]):
         self._lock = renewed(threading.RLock())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Return the loop as machine code if `compiled`, else in Python, which is slow."""
+        """Run the loop as machine code if `compiled`, otherwise in Python, which is slow."""
         if not compiled():
             return self.definition(*args, **kwargs)
         return self.dispatcher()(*args, **kwargs)
 
     def is_new(self, dtype: np.dtype[Any]) -> bool:
-        """Return whether this is the first call of this method with this type: many nets at once are compiled for in one
-        thread.
-        """
+        """Return whether this is the first call with this type, so that only one thread compiles for several nets."""
         new = dtype not in self._asked_for
         self._asked_for.add(dtype)
         return new
 
     def compile(self, dtype: DTypeLike) -> None:
-        """If `compiled`, have the machine code for arrays of dtype in memory, from the cache on disk if it is there."""
+        """If `compiled`, load the machine code for arrays of dtype from the cache on disk, or compile it."""
         if not compiled():
             return
         with self._lock:
@@ -220,10 +220,9 @@ class Loop(Generic[P]):
         return re.sub(r"\bT\b", np.dtype(dtype).name, self.types)
 
     def entry(self, dtype: DTypeLike) -> int:
-        """Return the address of void entry(int64 *words, int64 room), which calls the loop with arguments from words (see
-        `words`).
+        """Return the address of void entry(int64 *words, int64 room), which calls the loop with arguments from `words`.
 
-        room: where the thread's temporary memory begins. The loops have to be `compiled`.
+        room: the address of the thread's temporary memory. The loops have to be `compiled`.
         """
         kind = np.dtype(dtype)
         if kind not in self._entries:
@@ -233,9 +232,9 @@ class Loop(Generic[P]):
         return int(self._entries[kind].address)
 
     def words(self, dtype: DTypeLike, arguments: Sequence[Any]) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return what `entry` reads these arguments from: of an array its address and its lengths, of a tuple its parts.
+        """Return the words from which `entry` reads these arguments: of an array its address and lengths, of a tuple its parts.
 
-        Instead of an array: DynamicArray, one that comes with the call, or ScratchArray, temporary memory. Also the places of
+        An array may also be a DynamicArray, given at the call, or a ScratchArray, temporary memory. Also return the places of
         the words that wait for an address, each with the argument's number.
         """
         words: list[int] = []
@@ -257,7 +256,7 @@ class Loop(Generic[P]):
         return words, later
 
     def _kinds(self, dtype: DTypeLike) -> Sequence[Any]:
-        """Numba's types of its arguments."""
+        """Return Numba's types of the arguments."""
         kinds: Sequence[Any] = _numba.core.sigutils.normalize_signature(self._types(dtype))[0]
         return kinds
 
@@ -275,7 +274,7 @@ class Loop(Generic[P]):
         return entry
 
     def dispatcher(self) -> Any:
-        """Numba's object for this loop."""
+        """Return Numba's dispatcher for this loop."""
         if self._dispatcher is None:
             with self._lock:
                 if self._dispatcher is None:
@@ -297,10 +296,10 @@ class Loop(Generic[P]):
 
 
 class _Cache:
-    """Numba's cache of a function's machine code on disk, in place of its own.
+    """A cache of a function's machine code on disk, in place of Numba's own.
 
-    A full disk, a folder that became read-only, a damaged file: all cost time and are no errors. Only reading and writing files
-    is tried here, for a loop that has begun to run must not run twice, whatever a signal's handler raises in it.
+    A full disk, a read-only folder or a damaged file cost time but are no errors. Only reading and writing files is inside the
+    try, because a loop that has begun must not run twice, whatever a signal handler raises in it.
     """
 
     def __init__(self, function: FunctionType) -> None:
@@ -311,22 +310,23 @@ class _Cache:
             self._files = caching.NullCache()
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """Return what was compiled for these types; None if it has to be compiled."""
+        """Return the code compiled for these types, or None if it has to be compiled."""
         try:
             return self._files.load_overload(signature, context)
         except Exception:
             return None
 
     def save_overload(self, signature: Any, made: Any) -> None:
-        """Keep what was compiled for these types."""
+        """Save the code compiled for these types."""
         with suppress(Exception):
             self._files.save_overload(signature, made)
 
 
 def _stamp(made: FunctionType, inner: Iterable[Loop[Any] | Intrinsic[Any]]) -> str:
-    """Return what Numba's cache does not look at: the module's name, by which it imports it when it loads code, and the dates
-    of other files that a loop's code is made of: those whose functions it calls, and what these use of their packages,
-    constants left out.
+    """Return a suffix for a loop's name with the facts that Numba's cache does not check.
+
+    They are the module's name, by which Numba imports it when it loads code, and the dates of the other files on which the code
+    depends: those of the functions that it calls, and of what these use of their packages, except constants.
     """
     modules = {made.__module__, *(one.__module__ for one in inner)}
     files = set[str]().union(*map(_files, modules))
@@ -336,9 +336,7 @@ def _stamp(made: FunctionType, inner: Iterable[Loop[Any] | Intrinsic[Any]]) -> s
 
 @lru_cache(maxsize=256)
 def _files(module: str) -> frozenset[str]:
-    """Return the files of a module and of those of its package, or its room, that it imports or has functions or classes of,
-    and so on.
-    """
+    """Return the files of a module, and of the modules of its package or room that it uses, directly or not."""
     found, todo = set[str](), [module] if module in sys.modules else []
     package = next((room for room in ROOMS if module.startswith(room)), module.rpartition(".")[0] + ".")
     while todo:
@@ -352,7 +350,7 @@ def _files(module: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class DynamicArray:
-    """An array that comes with the call: its first number, counted from the given array's, and its shape."""
+    """An array given at the call. start: its first number, counted from the start of the given array."""
 
     start: int
     shape: tuple[int, ...]
@@ -360,14 +358,14 @@ class DynamicArray:
 
 @dataclass(frozen=True)
 class ScratchArray:
-    """Temporary memory of the thread that runs the call, which begins so many bytes behind the room's begin."""
+    """Temporary memory of the thread that runs the call. start: in bytes from the start of the room."""
 
     start: int
     shape: tuple[int, ...]
 
 
 def _address(array: Any, size: int) -> int:
-    """Return what the entry finds in an array's first word; size: bytes of a number."""
+    """Return the first word of an array for the entry. size: bytes of a number."""
     if isinstance(array, DynamicArray):
         return array.start * size
     return ~array.start if isinstance(array, ScratchArray) else address_of(array)  # below 0: in the room
@@ -378,7 +376,7 @@ def _entry(words: Any, room: int) -> None:
 
 
 def _call_from_words(dispatcher: Any, kinds: Sequence[Any], typing: Any, words: Any, room: Any) -> Any:
-    """Return an intrinsic of Numba's: a call of the dispatcher with arguments of these types, read from words."""
+    """Return Numba's definition of an intrinsic that calls the dispatcher with arguments of these types, read from words."""
     types = _numba.types
 
     def generate(context: Any, builder: Any, signature: Any, given: Sequence[Any]) -> Any:
@@ -392,7 +390,7 @@ def _call_from_words(dispatcher: Any, kinds: Sequence[Any], typing: Any, words: 
 
 
 class _Words:
-    """Writes the instructions that read a loop's arguments from words."""
+    """An emitter of the instructions that read a loop's arguments from words."""
 
     def __init__(self, context: Any, builder: Any, words: Any, room: Any) -> None:
         self.context, self.builder, self.words, self.room = context, builder, words, room
@@ -408,7 +406,7 @@ class _Words:
         return self.array(kind) if isinstance(kind, _numba.types.Array) else self.word()
 
     def array(self, kind: Any) -> Any:
-        """C-contiguous."""
+        """Emit the reading of an array, which is C-contiguous."""
         cgutils, populate_array = _numba.core.cgutils, _numba.np.arrayobj.populate_array
 
         context, builder, int64 = self.context, self.builder, self.room.type
@@ -428,11 +426,10 @@ class _Words:
 
 
 class Intrinsic(Generic[P]):
-    """A function that a Loop calls, and that LLVM's own words say better than Python: one of flat arrays and whole numbers that
-    returns nothing, or a whole number. definition: the same in Python.
+    """A function for Loops, written in LLVM's instructions, of flat arrays and integers; it returns nothing or an integer.
 
-    write(builder, registers, *arguments) writes its instructions with llvmlite's IRBuilder, and returns what the function
-    returns. An array comes as the pointer to its first number, a whole number as an int64.
+    definition: the same in Python. write(builder, registers, *arguments) emits its instructions with llvmlite's IRBuilder, and
+    returns the function's result. An array is passed as a pointer to its first number, an integer as an int64.
     """
 
     def __init__(self, write: Callable[..., Any], definition: Callable[P, int | None], returns: bool = False) -> None:
@@ -441,11 +438,11 @@ class Intrinsic(Generic[P]):
         self._intrinsic: Any = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Return the definition: it is machine code in compiled loops only."""
+        """Run the definition in Python. Only compiled loops use the machine code."""
         return self.definition(*args, **kwargs)
 
     def dispatcher(self) -> Any:
-        """Numba's object for it."""
+        """Return Numba's object for this function."""
         if self._intrinsic is None:
 
             def typed(typing: Any, *types: Any) -> Any:
@@ -459,7 +456,7 @@ class Intrinsic(Generic[P]):
         return self._intrinsic
 
     def _typed(self, types: Sequence[Any]) -> Any:
-        """Return its types, and what generates its code, as Numba asks for them."""
+        """Return the function's types and its code generator, as Numba requires."""
         is_array = [isinstance(one, _numba.types.Array) for one in types]
         bits = next(one.dtype.bitwidth for one, array in zip(types, is_array) if array)
 
@@ -474,13 +471,13 @@ class Intrinsic(Generic[P]):
 
 
 def intrinsic(write: Callable[..., Any], returns: bool = False) -> Callable[[Callable[P, int | None]], Intrinsic[P]]:
-    """Return the decorator that makes a function an Intrinsic."""
+    """Return a decorator that makes a function an Intrinsic."""
     return lambda definition: Intrinsic(write, definition, returns)
 
 
 @dataclass(frozen=True)
 class Registers:
-    """A processor's vector registers: how many there are, and how many numbers one holds."""
+    """A processor's vector registers: their count, and how many numbers one holds."""
 
     count: int
     lanes: int
@@ -488,7 +485,7 @@ class Registers:
 
 @lru_cache(maxsize=2)
 def registers(bits: int) -> Registers:
-    """Return this processor's, for numbers of so many bits."""
+    """Return this processor's registers for numbers of this many bits."""
     from llvmlite.binding import get_host_cpu_features
 
     features = get_host_cpu_features()
@@ -498,8 +495,9 @@ def registers(bits: int) -> Registers:
 
 @lru_cache(maxsize=1)
 def cores_share_cache() -> bool:
-    """Return whether what a core has written comes quickly to its neighbours: AMD's, which alone have SSE4a, share a third
-    cache.
+    """Return whether a core's writes quickly reach its neighbours, as on AMD's, whose cores share a third cache.
+
+    They alone have SSE4a.
     """
     from llvmlite.binding import get_host_cpu_features
 
@@ -509,17 +507,17 @@ def cores_share_cache() -> bool:
 def loop(
     types: str, in_calls: bool = False, calls: Mapping[str, Loop[Any]] | None = None
 ) -> Callable[[Callable[P, Any]], Loop[P]]:
-    """Return the decorator that makes a function a Loop.
+    """Return a decorator that makes a function a Loop.
 
-    It may call loops and intrinsics, those of other files only directly.
+    The function may call loops and intrinsics, those of other files only directly.
     """
     return lambda definition: Loop(types, definition, in_calls, calls)
 
 
 def compile_ahead(wanted: Iterable[tuple[Loop[Any], np.dtype[Any]]]) -> None:
-    """Begin to compile these loops in the background, in order, those for which nobody has asked before.
+    """Begin to compile the new ones of these loops in the background, in order.
 
-    A call of one that is not ready waits for it.
+    A call of a loop that is not ready waits for it.
     """
     asked = dict.fromkeys(wanted)
     if not asked or not compiled():  # to look would import Numba

@@ -1,7 +1,7 @@
-"""The work of a layer in each forward, as tables of compiled calls that are run again and again without Python in between.
+"""The work of a layer in each forward, as tables of compiled calls that run again and again without Python in between.
 
 Calls(loop, dtype, [arguments, ...])    a compiled loop on parts of arrays
-KeptStep([BlobJob(Job(calls), ...)])    the same of blobs, where they lie
+KeptStep([BlobJob(Job(calls), ...)])    the same on blobs, at their current addresses
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _kept = threading.local()
 
 
 class _Room(NamedTuple):
-    """Memory for the temporary arrays of jobs, and where it lies."""
+    """Memory for the temporary arrays of jobs, and its address."""
 
     memory: NDArray[np.uint8]
     address: int
 
 
 def _room_of(size: int) -> _Room:
-    """Return this thread's, of at least so many bytes, kept from one list of jobs to the next.
+    """Return this thread's room, of at least this many bytes, which is kept from one list of jobs to the next.
 
-    A Scratch would do the same, but to find its array and the address there takes as long as a small layer, when a net has
-    pushed Python's code out of the cache.
+    A Scratch would do the same. But finding its array and address takes as long as a small layer, once a net has pushed
+    Python's code out of the cache.
     """
     room: _Room | None = getattr(_kept, "room", None)
     if room is None or room.memory.nbytes < size:
@@ -57,10 +57,10 @@ def _room_of(size: int) -> _Room:
 
 
 class Calls:
-    """Calls of one compiled loop, on all threads: a job of worker_sync.py, to be run again and again, with other arrays.
+    """Calls of one compiled loop, on all threads: a job of worker_sync.py, which can run again and again on other arrays.
 
-    calls: each one's arguments, of which some arrays are DynamicArray or ScratchArray (jit.py); they are independent of each
-    other. dtype: the loop's T.
+    calls: the arguments of each, some of whose arrays are DynamicArray or ScratchArray (jit.py); the calls are independent of
+    each other. dtype: the loop's T.
     """
 
     def __init__(self, loop: Loop[Any], dtype: DTypeLike, calls: Sequence[Sequence[Any]]) -> None:
@@ -77,7 +77,7 @@ class Calls:
         self.later = [later[number] for number in sorted(later)]
 
     def _bytes_of_room(self, calls: Sequence[Sequence[Any]]) -> int:
-        """Whole lines of the cache."""
+        """Return the bytes of temporary memory for a call, rounded up to whole cache lines."""
         ends = [
             one.start + math.prod(one.shape) * self.dtype.itemsize
             for call in calls
@@ -88,9 +88,9 @@ class Calls:
 
 
 class Job:
-    """Calls that are run at the addresses of the arrays that were DynamicArray; for one thread at a time.
+    """Calls with addresses for their DynamicArrays; for one thread at a time.
 
-    flags: numbers that the calls leave at 0, unless somebody has to see to the result before it is used.
+    flags: numbers that the calls leave at 0, unless the result needs a fixup before it is used.
     """
 
     latest_move: ClassVar[object] = object()
@@ -110,7 +110,7 @@ class Job:
         self.dtype, self._each = calls.dtype, int(self.words[worker_sync.EACH])
 
     def at(self, *addresses: int) -> None:
-        """addresses: of arrays that are C-contiguous, in the order of the loop's arguments."""
+        """Set the addresses of the arrays, which are C-contiguous, in the order of the loop's arguments."""
         if addresses != self._addresses:
             self._addresses = ()  # until all are there: Ctrl-C may come in between
             Job.latest_move = object()
@@ -124,11 +124,11 @@ class Job:
         JobList([self]).run()
 
     def room(self, threads: int) -> int:
-        """Bytes of temporary memory on so many threads."""
+        """Return the bytes of temporary memory for this many threads."""
         return min(threads, len(self._table)) * self._each
 
     def take_room(self, threads: int, address: int) -> None:
-        """Its temporary memory, for so many threads, is there."""
+        """Set the address of the temporary memory for this many threads."""
         if (address, threads) != self._room:
             self._room = 0, 0  # until all is there, as in `at`
             Job.latest_room = object()
@@ -137,9 +137,9 @@ class Job:
 
 
 class JobList:
-    """Jobs that run one after the other, at the addresses at which they are, on as many threads as there are now.
+    """Jobs that run one after the other, at their current addresses, on the current number of threads.
 
-    largest: the place of the one that needs most temporary memory.
+    largest: the index of the job that needs most temporary memory.
     """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
@@ -153,9 +153,9 @@ class JobList:
         """The room that all jobs have, and Job.latest_room since when."""
 
     def run(self, first: int = 0, end: int | None = None) -> int:
-        """Run those from the first to the one before end.
+        """Run the jobs from first to end - 1.
 
-        Returns the one behind the last that was run: one with flags ends it.
+        Returns the index after the last job that ran: a job with flags set ends the run.
         """
         words, room = self._words[:], _room_of(self._room)
         words[worker_sync.FIRST] = first
@@ -172,7 +172,7 @@ class JobList:
 
 
 class BlobJob:
-    """A job that reads blobs and arrays, and writes a blob, wherever blobs lie.
+    """A job that reads blobs and arrays, and writes a blob, at any addresses.
 
     given: in the order of the loop's arguments, before top. access: to top.
     """
@@ -182,15 +182,16 @@ class BlobJob:
         self.blobs = [*(one for one in given if isinstance(one, Blob)), top]
 
     def place(self) -> None:
-        """Have the job at the present addresses."""
+        """Set the job's addresses to the current ones."""
         given = [one.data_address("read") if isinstance(one, Blob) else address_of(one) for one in self._given]
         self.job.at(*given, self.top.data_address(self._access))
 
 
 class KeptStep(kernels.KeptStep):
-    """The work of a layer, or of several together, in a forward, as jobs, to be run again as long as shapes, weights and
-    settings are the same. before: what comes before the jobs, unless nothing that is watched has changed (blob.current_version)
-    since it last did. fixup: what sees to the result where the jobs' flags are set.
+    """The work of one or more layers in a forward, as jobs that run again while shapes, weights and settings stay the same.
+
+    before: called before the jobs, unless nothing that is watched has changed (blob.current_version) since the last call.
+    fixup: called if the jobs' flags are set, to correct the result.
     """
 
     def __init__(
@@ -202,7 +203,7 @@ class KeptStep(kernels.KeptStep):
         self.jobs, self.before, self._mend = jobs, before, fixup
 
     def place(self) -> None:
-        """Have the jobs at the blobs' present addresses: they are about to run."""
+        """Set the jobs' addresses to the blobs' current ones, just before they run."""
         for job in self.jobs:
             job.place()
 
@@ -212,7 +213,7 @@ class KeptStep(kernels.KeptStep):
         return self._mend is not None
 
     def fixup(self) -> None:
-        """See to the result."""
+        """Correct the result, if the step has a fixup."""
         if self._mend is not None:
             self._mend()
 
@@ -226,5 +227,5 @@ class KeptStep(kernels.KeptStep):
 
 
 def sharing_step(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep:
-    """Return the step of a layer whose tops are there once it is reshaped."""
+    """Return the step of a layer whose tops need only a reshape."""
     return KeptStep([], before=lambda: layer.reshape(bottom, top))

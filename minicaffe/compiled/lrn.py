@@ -1,4 +1,4 @@
-"""LRN by compiled loops, for nets' beta, 0.75: that power is two square roots. Strips of pixels, or maps, on all threads."""
+"""LRN by compiled loops for beta 0.75, which takes two square roots. Strips of pixels, or maps, are split across threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST_SUM = 15
 
 @loop("T[:,::1], UniTuple(int64, 2), int64, UniTuple(T, 2), T[:,::1], T[:,::1]")
 def strips_forward(x: Array, part: tuple[int, int], size: int, constants: tuple[float, float], y: Array, room: Array) -> None:
-    """Compute y (C, pixels) of x (C, pixels) of an image, from one pixel to before another.
+    """Compute y (C, pixels) from an image's x (C, pixels), for a part of the pixels: the first one, one past the last.
 
     constants: alpha / size and k; room: memory (C + 1, STRIP).
     """
@@ -44,7 +44,7 @@ def strips_forward(x: Array, part: tuple[int, int], size: int, constants: tuple[
 def strips_backward(
     both: tuple[Array, Array], part: tuple[int, int], size: int, constants: tuple[float, float], dx: Array, room: Array
 ) -> None:
-    """Compute dx (C, pixels) of x and dy, both (C, pixels), as in strips_forward.
+    """Compute dx (C, pixels) from x and dy, both (C, pixels), as in strips_forward.
 
     dx_c = dy_c scale_c^-beta - 2 alpha / size beta x_c * sum over the channels around of dy x scale^(-beta - 1)
     """
@@ -76,7 +76,7 @@ def strips_backward(
 
 @loop("T[:,:,::1], int64, UniTuple(T, 2), T[:,:,::1], T[:,::1]")
 def maps_forward(x: Array, size: int, constants: tuple[float, float], y: Array, room: Array) -> None:
-    """Compute y (maps, H, W) of x (maps, H, W). constants: alpha / size^2 and 1; room: memory (size + 2, W + size - 1)."""
+    """Compute y (maps, H, W) from x (maps, H, W). constants: alpha / size^2 and 1; room: memory (size + 2, W + size - 1)."""
     (_, height, width), (alpha, k) = x.shape, constants
     columns, total = room[0], room[1, :width]
     columns[:] = 0  # as they stay past the ends
@@ -91,7 +91,7 @@ def maps_forward(x: Array, size: int, constants: tuple[float, float], y: Array, 
 
 @loop("Tuple((T[:,:,::1], T[:,:,::1])), int64, UniTuple(T, 2), T[:,:,::1], T[:,::1]")
 def maps_backward(both: tuple[Array, Array], size: int, constants: tuple[float, float], dx: Array, room: Array) -> None:
-    """Compute dx (maps, H, W) of x and dy, both (maps, H, W), as in strips_backward; the sums are over the pixels around."""
+    """Compute dx (maps, H, W) from x and dy, as in strips_backward, but with sums over the pixels around."""
     (x, dy), (alpha, k), half = both, constants, size // 2
     _, height, width = x.shape
     columns, total = room[0], room[1, :width]  # behind them: the ratios of the last `size` rows
@@ -123,7 +123,10 @@ def maps_backward(both: tuple[Array, Array], size: int, constants: tuple[float, 
 
 @loop("T[:,::1], int64, int64, T[::1], T[::1]")
 def _sum_squares(x: Array, h: int, size: int, columns: Array, total: Array) -> None:
-    """total[j] = the sum of x^2 over size x size pixels around row h and column j; columns, 0 at both ends, are overwritten."""
+    """Set total[j] to the sum of x^2 over size x size pixels around row h, column j.
+
+    Overwrites columns, which is 0 at both ends.
+    """
     inner = columns[size // 2 : size // 2 + len(total)]
     inner[:] = 0
     for near in range(max(h - size // 2, 0), min(h + size // 2 + 1, len(x))):
@@ -135,7 +138,7 @@ def _sum_squares(x: Array, h: int, size: int, columns: Array, total: Array) -> N
 
 @loop("T[::1], T[::1], int64")
 def _add_neighbours(columns: Array, total: Array, size: int) -> None:
-    """total[j] = the sum of columns[j] to columns[j + size - 1]."""
+    """Set total[j] to the sum of columns[j] to columns[j + size - 1]."""
     total[:] = 0
     for i in range(size):
         row = columns[i:]

@@ -23,11 +23,11 @@ with others the loop over kept boxes is not one over vectors, and takes eight ti
 
 @loop("T[:,::1], T[::1], T, float64, float64, int64")
 def suppress(boxes: Array, areas: Array, unit: Any, threshold: float, eta: float, limit: int) -> NDArray[np.intp]:
-    """Greedy suppression of boxes, the best first: the indices of those that are kept.
+    """Return the indices of the boxes that greedy suppression keeps. Boxes are sorted, the best first.
 
     boxes (N, 4): x1, y1, x2, y2, finite; areas (N,); unit: 1 if a box's ends are pixels in it, else 0. A box is kept unless it
-    shares more than threshold of its union with a kept one. eta < 1: each box that is kept lowers threshold to eta times it,
-    down to 0.5. limit: where to stop, 0 for nowhere.
+    shares more than threshold of its union with a kept one. eta < 1: each kept box multiplies threshold by eta while it is
+    above 0.5. limit: the number of kept boxes at which to stop, 0 for none.
     """
     kept, found = np.empty(len(boxes), np.intp), 0
     x1, y1, x2, y2, area = np.empty((5, len(boxes)), boxes.dtype)  # of the kept boxes
@@ -56,7 +56,7 @@ def suppress(boxes: Array, areas: Array, unit: Any, threshold: float, eta: float
 
 
 def takes(boxes: Array, areas: Array, threshold: float) -> bool:
-    """Return whether the loop gives what NumPy does."""
+    """Return whether the loop gives NumPy's result."""
     return threshold >= 0 and bool(np.isfinite(boxes).all() and np.isfinite(areas).all())
 
 

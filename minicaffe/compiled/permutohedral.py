@@ -1,4 +1,4 @@
-"""The permutohedral filter by a compiled loop: maps on all threads."""
+"""The permutohedral filter by a compiled loop: maps split across all threads."""
 
 from __future__ import annotations
 

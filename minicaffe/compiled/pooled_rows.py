@@ -1,9 +1,9 @@
-"""Maxima and sums of numbers by the vector: what pooling in compiled loops is made of.
+"""Maxima and sums of rows by vectors, for pooling in compiled loops.
 
-max_windows, mean_windows       a row of small windows, where the map lies
-max_rows, add_rows, divide      of large ones: up to three rows, number by number, and then columns of that row, which are
-                                numbers beside each other, at the stride of the windows
-sum_up                          of a whole map
+max_windows, mean_windows       a row of small windows, read from the map in place
+max_rows, add_rows, divide      large windows: up to three rows, number by number, then the columns of the joined row, which
+                                are neighbouring numbers, at the stride of the windows
+sum_up                          a whole map
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _emit_add_rows(builder: Any, registers: Registers, *given: Any) -> None:
 
 
 def _emit_rows(builder: Any, registers: Registers, given: Any, neutral: float, join: Callable[[Any, Any], Any]) -> None:
-    """For each number of rows and stride, of what is there so far or of nothing."""
+    """Emit the loop for each number of rows and stride, starting from y or, if fresh, from the neutral number."""
     x, start, apart, rows, y, to, count, stride, fresh = given
     int64, vectors = to.type, Vectors(builder, x.type.pointee, registers.lanes)
     nothing = vectors.everywhere(x.type.pointee(neutral))
@@ -75,8 +75,10 @@ def _emit_rows(builder: Any, registers: Registers, given: Any, neutral: float, j
 def max_rows(  # noqa: PLR0913, PLR0917
     x: Array, start: int, apart: int, rows: int, y: Array, to: int, count: int, stride: int, fresh: int
 ) -> None:
-    """y[to + i] = the maximum of x[start + stride i] and the like of the other rows, 1 to MOST, which begin `apart`, and of
-    y[to + i], or LOWEST if fresh. For i below count, stride 1 or 2; what is read of x is not what is written of y.
+    """Set y[to + i], i < count, to the maximum of x[start + stride i], the same of the other rows, and y[to + i] before.
+
+    There are 1 to MOST rows, `apart` from each other. If fresh, LOWEST replaces y[to + i] before. stride: 1 or 2. The numbers
+    read of x are not those written of y.
     """
     for i in range(count):
         most = LOWEST if fresh else y[to + i]
@@ -90,7 +92,7 @@ def max_rows(  # noqa: PLR0913, PLR0917
 def add_rows(  # noqa: PLR0913, PLR0917
     x: Array, start: int, apart: int, rows: int, y: Array, to: int, count: int, stride: int, fresh: int
 ) -> None:
-    """max_rows' sums."""
+    """Add rows as max_rows takes their maximum; if fresh, the sums begin at 0."""
     for i in range(count):
         total = 0 if fresh else y[to + i]
         for r in range(rows):
@@ -114,7 +116,7 @@ def _emit_sum_up(builder: Any, registers: Registers, *given: Any) -> None:
 
 @intrinsic(_emit_sum_up)
 def sum_up(x: Array, start: int, count: int, y: Array, to: int) -> None:
-    """y[to] = the sum of x[start + i] for i below count."""
+    """Set y[to] to the sum of x[start + i], i < count."""
     y[to] = 0
     for i in range(start, start + count):
         y[to] += x[i]
@@ -133,7 +135,7 @@ def _emit_divide(builder: Any, registers: Registers, *given: Any) -> None:
 
 @intrinsic(_emit_divide)
 def divide(y: Array, to: int, sizes: Array, start: int, count: int) -> None:
-    """y[to + i] /= sizes[start + i] for i below count."""
+    """Compute y[to + i] /= sizes[start + i], i < count."""
     for i in range(count):
         y[to + i] /= sizes[start + i]
 
@@ -141,8 +143,10 @@ def divide(y: Array, to: int, sizes: Array, start: int, count: int) -> None:
 def _emit_windows(
     builder: Any, registers: Registers, given: Any, neutral: float, join: Callable[[Any, Any], Any], finish: Callable[..., Any]
 ) -> None:
-    """Two vectors of each row, without masks where both lie on the map: the rows are joined, and then what windows see of them,
-    column by column. Of three columns at a stride of 2 the last window is not in them.
+    """Emit a row of windows: two vectors of each row are joined, then the columns that a window sees.
+
+    Loads need no masks if both vectors lie on the map. With three columns and a stride of 2, the vectors do not contain the
+    last window.
     """
     from numba.core import cgutils
 
@@ -207,10 +211,10 @@ def _emit_mean_windows(builder: Any, registers: Registers, *given: Any) -> None:
 def max_windows(  # noqa: PLR0913, PLR0917
     x: Array, start: int, pitch: int, rows: int, columns: int, left: int, width: int, y: Array, to: int, count: int, stride: int
 ) -> None:
-    """y[to + i] = the maximum, or LOWEST, of the window that begins at column left + stride * i of a map, for i below count.
+    """Set y[to + i], i < count, to the maximum of the window that begins at column left + stride * i of a map, at least LOWEST.
 
-    The map's rows that windows see begin at start, pitch apart; only columns from 0 to below width count. columns: of
-    a window, 1 to MOST; stride: 1 or 2.
+    The rows that windows see begin at start, pitch apart. Only columns from 0 to width - 1 count. columns: of a window, 1 to
+    MOST; stride: 1 or 2.
     """
     for i in range(count):
         most = LOWEST
@@ -237,7 +241,7 @@ def mean_windows(  # noqa: PLR0913, PLR0917
     sizes: Array,
     place: int,
 ) -> None:
-    """Compute the sums of max_windows' windows / sizes[place + i]."""
+    """Set y[to + i], i < count, to the sum of max_windows' window / sizes[place + i]."""
     for i in range(count):
         total = 0
         for column in range(left + stride * i, left + stride * i + columns):

@@ -1,4 +1,4 @@
-"""Pooling's forward by loops, whose calls threads share."""
+"""Pooling's forward by loops, whose calls are split across the threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from minicaffe.threads import cut, get_num_threads
 
 
 def loops_of(layer: Pooling) -> Loops:
-    """Return those of a forward with one top."""
+    """Return the loops of a forward with one top, and none for backward."""
     is_one = layer.param.pooling_param.global_pooling
     by_method: dict[int, Loop[Any]] = {MAX: max_pool, AVE: ave_pool_one if is_one else ave_pool}
     return [by_method[layer.method]] if layer.method in by_method else (), ()
@@ -41,7 +41,7 @@ def pooling_step(layer: Pooling, bottom: Sequence[Blob], top: Sequence[Blob]) ->
 def pooling_calls(
     by_maximum: bool, planes: int, rows: PoolAxis, columns: PoolAxis, dtype: np.dtype[Any], threads: int
 ) -> Calls:
-    """Return the calls, for x (planes, H, W) and y (planes, PH, PW), of the maxima, or the averages."""
+    """Return the calls for the maxima or the averages of x (planes, H, W) in y (planes, PH, PW)."""
     pixels, pooled = (rows.size, columns.size), (rows.pooled, columns.pooled)
     windows, sizes = windows_of(rows, columns), divisors(rows, columns, dtype)
     lines = ScratchArray(0, (2, line_length(columns)))

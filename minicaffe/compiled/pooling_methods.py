@@ -1,7 +1,7 @@
-"""Pooling as plain loops: the rows of a window first, then its columns.
+"""Pooling as plain loops: first the rows of a window, then its columns.
 
-Each loop takes maps x (M, H, W). Window i begins at pixel i * stride - pad, and what lies off the map does not count. room, and
-places for the indices of what room holds, are memory for two lines (2, line_length).
+Each loop takes maps x (M, H, W). Window i begins at pixel i * stride - pad; pixels off the map do not count. room, and places
+for indices, are memory for two lines (2, line_length).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def windows_of(rows: PoolAxis, columns: PoolAxis) -> Windows:
 
 
 def line_length(columns: PoolAxis) -> int:
-    """Return how long a row of a map is with its padding, and up to the end of the last window."""
+    """Return the length of a row of a map with its padding, up to the end of the last window."""
     return columns.pad + max(columns.size, columns.reach - columns.pad)
 
 
 @loop("T[::1], T[::1], T[::1], UniTuple(int64, 9), int64")
 def pool_row(x: Array, room: Array, y: Array, row: tuple[int, ...], by_maximum: int) -> None:
-    """Compute a row of y = the maxima of windows of any width, or their sums.
+    """Compute a row of y: the maxima, or the sums, of windows of any width.
 
     room: two lines, flat; the first has LOWEST, or 0, beside the map.
 
-    row: where the map's rows that the windows see begin in x, how many there are, their width; kernel, stride and pad of the
-    columns; where the row of y begins, how many windows it has, the length of a line.
+    row: where the map's rows that the windows see begin in x, their number, their width; kernel, stride and pad of the columns;
+    where the row of y begins, its number of windows, the length of a line.
     """
     start, rows, width, kernel, stride, pad, to, over, run = row
     for r in range(0, rows, MOST):
@@ -64,7 +64,7 @@ def pool_row(x: Array, room: Array, y: Array, row: tuple[int, ...], by_maximum: 
 
 @loop("T[:,:,::1], UniTuple(int64, 6), T[:,:,::1], T[:,::1]", in_calls=True)
 def max_pool(x: Array, windows: Windows, y: Array, room: Array) -> None:
-    """Compute y (M, PH, PW) = the maxima."""
+    """Compute y (M, PH, PW), the maxima of the windows."""
     kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w = windows
     _, height, width = x.shape
     _, down, over = y.shape
@@ -85,8 +85,9 @@ def max_pool(x: Array, windows: Windows, y: Array, room: Array) -> None:
 
 @loop("T[:,:,::1], UniTuple(int64, 6), T[:,:,::1], int32[:,:,::1], T[:,::1], int32[:,::1]")
 def max_pool_places(x: Array, windows: Windows, y: Array, index: Places, room: Array, places: Places) -> None:
-    """Compute y (M, PH, PW) = the maxima, index (M, PH, PW) = h * W + w of the first pixel that has it, -1 if none is above
-    LOWEST.
+    """Compute y (M, PH, PW), the maxima, and index (M, PH, PW), h * W + w of the first pixel that has it.
+
+    index is -1 if no pixel is above LOWEST.
     """
     kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w = windows
     _, height, width = x.shape
@@ -132,9 +133,9 @@ def max_pool_places(x: Array, windows: Windows, y: Array, index: Places, room: A
 
 @loop("T[:,:,::1], int32[:,:,::1], T[:,:,::1]")
 def add_at_places(dy: Array, index: Places, dx: Array) -> None:
-    """Compute dx (M, H, W) = the sums of the dy (M, PH, PW) at each index h * W + w (M, PH, PW), in their order.
+    """Compute dx (M, H, W): add each dy (M, PH, PW), in order, at its index h * W + w (M, PH, PW).
 
-    -1: nowhere.
+    Numbers with index -1 are not added.
     """
     for m in range(len(dy)):
         pixels, gradient, place = dx[m].reshape(-1), dy[m].reshape(-1), index[m].reshape(-1)
@@ -146,7 +147,7 @@ def add_at_places(dy: Array, index: Places, dx: Array) -> None:
 
 @loop("T[:,:,::1], UniTuple(int64, 6), T[:,::1], T[:,:,::1], T[:,::1]", in_calls=True)
 def ave_pool(x: Array, windows: Windows, sizes: Array, y: Array, room: Array) -> None:
-    """Compute y (M, PH, PW) = the sums of the windows / sizes (PH, PW)."""
+    """Compute y (M, PH, PW), the sums of the windows / sizes (PH, PW)."""
     kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w = windows
     _, height, width = x.shape
     _, down, over = y.shape
@@ -168,7 +169,7 @@ def ave_pool(x: Array, windows: Windows, sizes: Array, y: Array, room: Array) ->
 
 @loop("T[:,:,::1], T[:,::1], T[:,:,::1]", in_calls=True)
 def ave_pool_one(x: Array, sizes: Array, y: Array) -> None:
-    """Compute y (M, 1, 1) = the sums of whole maps / sizes (1, 1)."""
+    """Compute y (M, 1, 1), the sums of whole maps / sizes (1, 1)."""
     size = x.shape[1] * x.shape[2]
     pixels, means = x.reshape(-1), y.reshape(-1)
     for m in range(len(x)):

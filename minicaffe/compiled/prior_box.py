@@ -1,4 +1,4 @@
-"""PriorBox among steps that are kept: its boxes are made once, and written again only over other numbers."""
+"""PriorBox as a kept step: its boxes are computed once, and written again only if the top has been overwritten."""
 
 from __future__ import annotations
 

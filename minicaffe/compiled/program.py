@@ -1,6 +1,6 @@
-"""Kept steps that follow one another, as lists of jobs: a program of an execution plan.
+"""Consecutive kept steps as lists of jobs: a program of an execution plan.
 
-With Python between two layers, whose code has left the cache meanwhile, each takes 40 to 140 us longer.
+With Python between two layers, whose code has left the cache meanwhile, each layer takes 40 to 140 us longer.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ SECONDS = 0.1
 
 
 class _KeptRun:
-    """Kept steps of chains that follow one another, which run as one list of jobs.
+    """The kept steps of consecutive chains, which run as one list of jobs.
 
-    behind: the chain that would be the next. arena: where inner blobs lie, or None.
+    behind: the chain that would follow. arena: for the inner blobs' memory, or None.
     """
 
     def __init__(self, chains: Sequence[FusedGroup], behind: FusedGroup | None, arena: Arena | None) -> None:
@@ -55,7 +55,7 @@ class _KeptRun:
         """The latest change when the steps' `before` last ran."""
 
     def may_run(self) -> bool:
-        """Return whether nothing at all has changed, nor does one more chain belong here."""
+        """Return whether the steps are still current, and the next chain cannot join them."""
         if self._prepared is not current_version():
             if any(one.made is not made for one, made in self._made) or (self._behind and self._behind.may_run_kept()):
                 return False
@@ -63,7 +63,7 @@ class _KeptRun:
         return self._all_made.is_current() and not any(one.backward_lacks() for one in self._keeping)
 
     def run(self, at_once: int) -> int:
-        """Run the jobs, so many at once, between which Ctrl-C is heeded. Returns how many should be at once from now on."""
+        """Run the jobs, at_once of them between two checks for Ctrl-C; return the number for the next run."""
         latest = current_version()
         if self._prepared is not latest or self._latest_move is not Job.latest_move:  # not in most forwards
             with self._opened():
@@ -95,7 +95,7 @@ class _KeptRun:
         return at_once
 
     def _opened(self) -> AbstractContextManager[None]:
-        """Where inner blobs' memory may be used; it is made anew if they have other memory by now."""
+        """Return a context in which the inner blobs' memory may be used; lend it again if the blobs have other memory."""
         if self._arena is None:
             return nullcontext()
         if self._loan is None or not self._loan.holds():
@@ -118,7 +118,7 @@ class _KeptRun:
 
 
 class JobLists:
-    """The lists of a plan's chains."""
+    """The lists of jobs of a plan's chains."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
         self._chains, self._memory = plan.chains, plan.memory
@@ -159,22 +159,22 @@ class JobLists:
         return run.end
 
     def _within(self, first: int, last: int) -> FusedGroup | None:
-        """Return the chain that begins there, if it ends by `last`."""
+        """Return the chain that begins at layer `first`, if it ends by layer `last`; else None."""
         chain = self._chains.get(first)
         return chain if chain is not None and first + len(chain.nodes) - 1 <= last else None
 
 
 def _lies_at(blob: Blob, address: int) -> bool:
-    """Return whether the blob's numbers lie at this address, and nowhere else."""
+    """Return whether the blob's data is at this address, and nowhere else."""
     memory = blob.data_memory
     return memory.address == address and memory.state is MemoryState.HOST
 
 
 def _keeping(chains: Sequence[FusedGroup]) -> list[FusedGroup]:
-    """Return those of which backward may lack something."""
+    """Return the chains of which backward may lack something."""
     return [one for one in chains if any(node.needs_backward for node in one.keeping)]
 
 
 def _has_weights_in(chain: FusedGroup, memories: Container[SyncedMemory]) -> bool:
-    """Return whether a layer's weights lie in one of these memories: then a list must not write there first."""
+    """Return whether a layer's weights are in one of these memories, to which a list must then not write before it."""
     return any(blob.data_memory in memories for node in chain.nodes for blob in node.layer.blobs)

@@ -1,4 +1,4 @@
-"""PSROIAlign by compiled loops: places of the grid on all threads."""
+"""PSROIAlign by compiled loops: the grid's places split across all threads."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def pool_samples_of_places(  # noqa: PLR0913, PLR0917 - a compiled loop takes ar
     column_count: Ints,
     y: Array,
 ) -> None:
-    """Compute x (D, G * G, H * W), an image's maps -> the means in y (R, D, G, G) at its rois, in some places of the grid.
+    """Compute y (R, D, G, G), means at an image's rois, from its maps x (D, G * G, H * W), for some places of the grid.
 
-    The columns' weights hold the divisor.
+    The columns' weights include the divisor.
     """
     mean = np.empty(pixels.shape[2], x.dtype)
     for place in range(first, last):
@@ -63,9 +63,7 @@ def samples_of_places_backward(  # noqa: PLR0913, PLR0917 - a compiled loop take
     column_count: Ints,
     dx: Array,
 ) -> None:
-    """Compute dx (D, G * G, H * W), in some places of the grid, = the sums of dy (R, D, G, G) at what the samples of the
-    image's rois read.
-    """
+    """Compute dx (D, G * G, H * W), for some places of the grid, from the dy (R, D, G, G) of the image's rois."""
     each = np.zeros(pixels.shape[2], dx.dtype)
     for place in range(first, last):
         gh, gw = place // dy.shape[2], place % dy.shape[2]

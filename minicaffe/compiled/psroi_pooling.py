@@ -1,4 +1,4 @@
-"""PSROIPooling by compiled loops: places of the grid on all threads."""
+"""PSROIPooling by compiled loops: the grid's places split across all threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ add_place = loop(f"Array(T, 4, 'C', True), int64[::1], {BIN_TYPES}, T[:,:,::1], 
 def pool_places_of(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     first: int, last: int, pixels: Array, x: Array, rois: Ints, h0: Ints, h1: Ints, w0: Ints, w1: Ints, y: Array
 ) -> None:
-    """Compute x (D, G * G, H * W), an image's maps -> y (R, D, G, G) at its rois, in some places of the grid."""
+    """Compute y (R, D, G, G) at an image's rois from its maps x (D, G * G, H * W), for some places of the grid."""
     for place in range(first, last):
         read_place(x, pixels, place)
         pool_place(pixels, rois, h0, h1, w0, w1, y, place // y.shape[2], place % y.shape[2])
@@ -29,7 +29,7 @@ def pool_places_of(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
 def add_places(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     first: int, last: int, pixels: Array, dy: Array, rois: Ints, h0: Ints, h1: Ints, w0: Ints, w1: Ints, dx: Array
 ) -> None:
-    """Compute dx (D, G * G, H * W), in some places of the grid, = the sums of dy (R, D, G, G) of the image's rois."""
+    """Compute dx (D, G * G, H * W), for some places of the grid, from the dy (R, D, G, G) of the image's rois."""
     for place in range(first, last):
         pixels[:] = 0
         add_place(dy, rois, h0, h1, w0, w1, pixels, place // dy.shape[2], place % dy.shape[2])

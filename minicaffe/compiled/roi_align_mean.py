@@ -1,4 +1,4 @@
-"""Means of bilinear samples by compiled loops: blocks of channels on all threads."""
+"""Means of bilinear samples by compiled loops: blocks of channels split across all threads."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def pool_samples(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     y: Array,
     first: int,
 ) -> None:
-    """Compute x (H, W, C') of an image -> the means in y (R, C, PH, PW), at its rois and the channels from first on.
+    """Compute y (R, C, PH, PW), means at an image's rois, from its pixels x (H, W, C'), for the channels from `first` on.
 
-    The weights of the columns hold the divisor.
+    The columns' weights include the divisor.
     """
     (height, _, channels), high, wide = x.shape, y.shape[2], y.shape[3]
     by_columns = np.empty((height, wide * channels), x.dtype)
@@ -70,7 +70,7 @@ def samples_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     dx: Array,
     first: int,
 ) -> None:
-    """Compute dx (H, W, C') of an image += dy (R, C, PH, PW) of its rois and the channels from first on, where samples read."""
+    """Add the dy (R, C, PH, PW) of an image's rois to dx (H, W, C') where samples read, for the channels from `first` on."""
     (height, _, channels), high, wide = dx.shape, dy.shape[2], dy.shape[3]
     by_columns = np.empty((height, wide * channels), dx.dtype)
     made_for = np.full(height, -1)

@@ -1,4 +1,4 @@
-"""The pixels that samples read along an axis, listed by a compiled loop: what several samples read of a pixel is one weight."""
+"""The pixels that samples read along an axis, listed by a compiled loop: samples that read the same pixel share one weight."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PIXEL_TYPES = "int64[:,:,::1], T[:,:,::1], int64[:,::1]"
 class Pixels(NamedTuple):
     """The pixels that samples read along one axis: the first `listed` (R, P) of pixel and weight, both (R, P, 2 * K).
 
-    What several samples read of a pixel is one weight. One of 0 stays beside it: 0 times an infinite value is NaN.
+    Samples that read the same pixel share one weight. A weight of 0 stays separate: 0 times an infinite value is NaN.
     """
 
     pixel: Ints
@@ -27,14 +27,14 @@ class Pixels(NamedTuple):
 
 
 def listed_samples(plan: SamplePlan) -> tuple[Ints, Array, Ints, Ints, Array, Ints]:
-    """Return what the bins read: Pixels of the rows, then of the columns, whose weights hold the divisor, one after another."""
+    """Return the arrays of the rows' Pixels, then of the columns' Pixels, whose weights include the divisor."""
     rows, columns = listed_pixels(plan.places.h, plan.size[0]), listed_pixels(plan.places.w, plan.size[1])
     columns.weight[...] /= plan.places.per_bin[:, None, None]
     return *rows, *columns
 
 
 def listed_pixels(places: Array, size: int) -> Pixels:
-    """Return places (R, P, K) along an axis of that size -> the pixels they read."""
+    """Return the pixels that samples at places (R, P, K) read along an axis of this size."""
     rois, bins, samples = places.shape
     shape = rois, bins, 2 * samples
     pixels = Pixels(np.empty(shape, np.int64), np.zeros(shape, places.dtype), np.empty(shape[:2], np.int64))
@@ -44,7 +44,7 @@ def listed_pixels(places: Array, size: int) -> Pixels:
 
 @loop(f"T[:,:,::1], int64, {PIXEL_TYPES}")
 def list_pixels(places: Array, size: int, pixel: Ints, weight: Array, count: Ints) -> None:
-    """listed_pixels, into arrays."""
+    """Fill pixel, weight and count with listed_pixels' result."""
     number = places.dtype.type
     for r in range(places.shape[0]):
         for p in range(places.shape[1]):

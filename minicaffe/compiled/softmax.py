@@ -1,4 +1,4 @@
-"""Softmax by loops: exponentials by the vector, of lines that lie side by side."""
+"""Softmax by loops: exponentials by vectors, over lines that are neighbours in memory."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ at = np.uint64
 
 @loop("T[::1], T[::1], UniTuple(int64, 4)", in_calls=True)
 def softmax_lines(x: Array, y: Array, part: tuple[int, int, int, int]) -> None:
-    """Compute some lines along C of x (N, C, inner), flat: y, which may be x, = exp(x - max x) / their sum.
+    """Compute some lines along C of y, exp(x - max x) / their sum, from x (N, C, inner), flat. y may be x.
 
-    part: the first line, the one behind the last, C, inner.
+    part: the first line, one past the last, C, inner.
     """
     first, last, length, inner = part
     size, step = length * inner, length if inner == 1 else 1

@@ -1,4 +1,4 @@
-"""Numbers of one array copied to places of another, as a job that threads share: what layers do that only rearrange."""
+"""Copies between arrays with other strides, as a job that threads split: the work of layers that only rearrange."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ at = np.uint64
 
 @loop("T[::1], T[::1], UniTuple(int64, 13)", in_calls=True)
 def copy_strided(x: Array, y: Array, part: tuple[int, ...]) -> None:
-    """y[i * Y0 + j * Y1 + k * Y2 + n * Y3] = x[i * X0 + j * X1 + k * X2 + n * X3] for some rows.
+    """Set y[i * Y0 + j * Y1 + k * Y2 + n * Y3] to x[i * X0 + j * X1 + k * X2 + n * X3] for some rows.
 
-    part: the first row, the one behind the last, in the order of i, j, k; how many j, k, n; X0 ... X3; Y0 ... Y3, of which Y3
-    is 1.
+    part: the first row and one past the last, in the order of i, j, k; the numbers of j, k, n; X0 ... X3; Y0 ... Y3, of which
+    Y3 is 1.
     """
     row, last, js, ks, length = part[0], part[1], part[2], part[3], part[4]
     while row < last:
@@ -48,10 +48,10 @@ def copy_strided(x: Array, y: Array, part: tuple[int, ...]) -> None:
 
 
 def copy_calls(shape: Sequence[int], x: Sequence[int], y: Sequence[int], dtype: np.dtype[Any], start: int = 0) -> Calls | None:
-    """Return the calls of copy_strided for arrays of which numbers of this shape are copied.
+    """Return the calls of copy_strided that copy an array of this shape.
 
-    x, y: how far apart neighbours on each axis lie, in numbers. start: the first place in y. None where that is not for the
-    loop: too many axes, steps back, no numbers.
+    x, y: the distance between neighbours on each axis, in numbers. start: the first place in y. None if the loop cannot copy
+    it: too many axes, negative steps, no numbers.
     """
     merged = _merged([(length, a, b) for length, a, b in zip(shape, x, y, strict=True) if length != 1])
     if not merged or merged[-1][2] != 1:
@@ -63,7 +63,7 @@ def copy_calls(shape: Sequence[int], x: Sequence[int], y: Sequence[int], dtype: 
 
 
 def _merged(axes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Lengths and steps with as few axes as there can be."""
+    """Return the lengths and steps of as few axes as possible."""
     merged: list[tuple[int, int, int]] = []
     for length, a, b in axes:
         if merged and merged[-1][1] == length * a and merged[-1][2] == length * b:

@@ -1,7 +1,7 @@
 """Convolutions whose products are compiled loops (tiled_loops.py), without BLAS and without columns in memory.
 
-Weights that Winograd or depthwise.py take better are theirs. What is small for BLAS, or has to be laid out for it, gains most:
-1x1 convolutions of small maps, kernels with strides, groups.
+Winograd and depthwise.py take the weights for which they are faster. Products that are small for BLAS, or that BLAS needs laid
+out, gain most: 1x1 convolutions of small maps, kernels with strides, groups.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def supports(x: Array, weight: Array, window: Window, y: Array, turned: bool = False) -> bool:
-    """Return whether the compiled loops take this convolution of x (N, C, *map) to y (N, M, *windows).
+    """Return whether the compiled loops support this convolution of x (N, C, *map) to y (N, M, *windows).
 
-    turned: as takes has it.
+    turned: as in takes.
     """
     arrays = (x, weight, y)
     return (
@@ -80,7 +80,7 @@ def supports(x: Array, weight: Array, window: Window, y: Array, turned: bool = F
 
 
 def takes(shapes: Shapes, window: Window, turned: bool) -> bool:
-    """Return the same of the shapes of x, weight and y alone. turned: whether the weights' panels are there already."""
+    """Return whether the loops support these shapes of x, weight and y. turned: whether the weights' panels exist already."""
     x, weight, y = shapes
     return (
         (len(x) == 4 or window.pointwise)
@@ -91,7 +91,7 @@ def takes(shapes: Shapes, window: Window, turned: bool) -> bool:
 
 
 def keeps_panels(shapes: Shapes, group: int, dtype: np.dtype[Any]) -> bool:
-    """Return whether it is worth it to make the panels of the weights once. shapes: of x, weight and y."""
+    """Return whether it is worth keeping the panels of the weights. shapes: of x, weight and y."""
     most = MOST_KEPT if _windows(shapes[2]) <= MOST_WINDOWS else FEW_KEPT
     return math.prod(panels_shape(shapes[1], group, dtype)) <= most
 
@@ -111,13 +111,13 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
 def product(
     window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], epilogue: Epilogue, panels: Array | None = None
 ) -> CompiledProduct:
-    """Return convolve for arrays of these shapes. panels: panels_of the weights, which are read in place of them."""
+    """Return convolve for arrays of these shapes, as prepared calls. panels: panels_of the weights, read in their place."""
     calls = _calls(window, group, shapes, dtype, get_num_threads(), panels is not None)
     return CompiledProduct(calls, epilogue, shapes[1][0], panels)
 
 
 def panels_of(weight: Array, group: int, out: Array | None = None) -> Array:
-    """Return weight (M, C / group, *kernel) in panels (blocks of K, panels, K of a block, filters of one).
+    """Return the panels (blocks of K, panels, K of a block, filters of one) of weight (M, C / group, *kernel).
 
     out: where to make them.
     """
@@ -139,14 +139,14 @@ def panels_shape(weight: Sequence[int], group: int, dtype: np.dtype[Any]) -> tup
 
 
 def _together(channels: int, taps: int) -> int:
-    """Channels of a block of K."""
+    """Return the number of channels in a block of K."""
     together = min(channels, max(1, DEPTH // taps))
     return -(-channels // -(-channels // together))  # no last one that is much smaller
 
 
 @lru_cache(maxsize=1024)
 def _calls(window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], threads: int, turned: bool) -> Calls:
-    """Emit the blocks. turned: whether the weights are panels."""
+    """Return the calls of convolve_strips. turned: whether the weights are panels."""
     all_panels = panels_shape(shapes[1], group, dtype) if turned else None
     map_, pieces, sizes = _cut(window, group, shapes, threads, dtype.itemsize, all_panels)
     x, weight, y = (DynamicArray(0, (math.prod(shape),)) for shape in (shapes[0], all_panels or shapes[1], shapes[2]))
@@ -160,10 +160,10 @@ def _calls(window: Window, group: int, shapes: Shapes, dtype: np.dtype[Any], thr
 def _cut(
     window: Window, group: int, shapes: Shapes, threads: int, itemsize: int, all_panels: Sequence[int] | None
 ) -> tuple[Numbers, list[Numbers], tuple[int, int, int]]:
-    """convolve_strips' map_, its parts, and how long columns, rows and panels are.
+    """Return convolve_strips' map_, its parts, and the lengths of columns, rows and panels.
 
-    A part has some strips of windows and all filters of a group; or, where there are few strips, some filters; or, where the
-    threads can share groups evenly, one group.
+    A part has some strips of windows and all filters of a group; or, if there are few strips, some filters; or, if the threads
+    can split the groups evenly, one group.
     """
     (images, *x), (all_, channels, *_), (_, _, *y) = shapes
     if window.pointwise:  # a map is one row

@@ -1,14 +1,14 @@
-"""A convolution as a product of matrices, in loops: a tile of sums at a time, which the processor's registers hold.
+"""A convolution as a product of matrices, in loops: one tile of sums at a time, which fits in the processor's registers.
 
     y (M, windows) = epilogue of weight (M, K) @ columns (K, windows)        K: channels times taps
 
-Windows are taken in strips, those of several images one after another, and K in blocks. The weights of some filters are turned
-into panels (tiles.py), the columns of a tile of windows laid out, and all those panels pass over them: the second cache holds
-both, and what lies side by side comes without a miss. Where more filters follow, the columns of the whole strip are kept for
-them. The weights that come next are called into the cache meanwhile, or the pixels of the next tile. Where windows are pixels,
-and there are few filters for each, columns are read where they lie.
+Windows are taken in strips, which may span several images, and K in blocks. The weights of some filters are transposed into
+panels (tiles.py). The columns of a tile of windows are laid out, and all these panels pass over them: the second cache holds
+both, and contiguous numbers come without a miss. If more filters follow, the columns of the whole strip are kept for them.
+Meanwhile the next weights, or the pixels of the next tile, are prefetched. If windows are pixels, and there are few filters for
+each, columns are read in place.
 
-Where there are few windows, to make panels takes a tenth of the time: a layer then keeps those of all weights (make_panels).
+If there are few windows, making panels takes a tenth of the time: a layer then keeps the panels of all weights (make_panels).
 Each sum is made in the order of K, whatever the strips and the threads. The epilogue is that of epilogue.py: v = sum * scale +
 shift, then v or, where v < 0, slope * v.
 """
@@ -36,11 +36,10 @@ Numbers = tuple[int, ...]
 
 @loop("T[::1], UniTuple(int64, 15), UniTuple(int64, 7), T[::1]")
 def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
-    """Compute columns (channels * taps, width) = what the windows of a tile see of some channels of x; 0 outside the map and
-    behind.
+    """Compute columns (channels * taps, width): what a tile's windows see of some channels of x; 0 off the map and after them.
 
-    map_: C, H, W of x; windows a column and a row; kernel, stride, pad and dilation, two each; two more. tile: the first
-    window, how many there are, width; the first channel and how many; where the columns begin; numbers of a vector.
+    map_: C, H, W of x; windows down and across; kernel, stride, pad and dilation, two each; two more. tile: the first window,
+    the number of windows, width; the first channel, the number of channels; where the columns begin; numbers of a vector.
     """
     channels, height, across, down, over = map_[0], map_[1], map_[2], map_[3], map_[4]
     kernel_y, kernel_x, stride_y, stride_x = map_[5], map_[6], map_[7], map_[8]
@@ -86,7 +85,7 @@ def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
 def put(rows: Array, strip: Numbers, y: Array) -> None:
     """Write a strip's rows (filters, width) to their places in y (N, M, windows).
 
-    strip: the first window, how many, width; windows of an image; filters in all, from, to.
+    strip: the first window, the number of windows, width; windows of an image; the number of all filters, the first, the end.
     """
     first, count, width, windows, filters, begin, end = strip
     j = 0
@@ -100,9 +99,9 @@ def put(rows: Array, strip: Numbers, y: Array) -> None:
 
 @loop("UniTuple(int64, 5), int64")
 def begin_of(tiles: Numbers, tile: int) -> int:
-    """Where a tile of a strip begins: each has its part of the vectors, and of the windows beside them.
+    """Return where a tile of a strip begins. Each tile has a share of the vectors and of the windows outside vectors.
 
-    tiles: windows, vectors and windows beside them, numbers of a vector, tiles.
+    tiles: windows, vectors, windows outside vectors, numbers of a vector, tiles.
     """
     count, vectors, beside, lanes, number = tiles
     return min(count, vectors * tile // number * lanes + beside * tile // number)
@@ -110,10 +109,10 @@ def begin_of(tiles: Numbers, tile: int) -> int:
 
 @loop("T[::1], UniTuple(int64, 6), UniTuple(int64, 2), T[::1]")
 def make_panels(weight: Array, sizes: Numbers, part: tuple[int, int], panels: Array) -> None:
-    """Compute panels (blocks of K, panels, K of a block, filters of a panel) of weight (M, C, taps), both flat: the panels
-    from, to.
+    """Compute a part of the panels (blocks of K, panels, K of a block, filters of a panel) of weight (M, C, taps), both flat.
 
-    sizes: groups, filters of a group, C, taps, channels of a block, filters of a panel. No panel has filters of two groups.
+    sizes: groups, filters of a group, C, taps, channels of a block, filters of a panel. part: the first panel, the end. No
+    panel has filters of two groups.
     """
     groups, filters, channels, taps, together, each = sizes
     depth, size = channels * taps, (together * taps + LANES - 1) // LANES * LANES * each
@@ -129,14 +128,15 @@ def make_panels(weight: Array, sizes: Numbers, part: tuple[int, int], panels: Ar
 def convolve_strips(  # noqa: PLR0913, PLR0917
     x: Array, weight: Array, after: Array, y: Array, map_: Numbers, part: Numbers, columns: Array, rows: Array, panels: Array
 ) -> None:
-    """Compute, of y, the windows and filters of a part: x convolved with the weights of their group, and the epilogue.
+    """Compute the windows and filters of y in a part: x convolved with the weights of their group, and the epilogue.
 
-    map_: as lay_out has it, then filters in all and channels of a group. part: windows from, to; filters from, to; the group's
-    first channel; most windows of a strip, channels of a block, filters at a time and of a panel; vectors of a tile, numbers of
-    a vector, windows beside the vectors and without them; most filters for which pixels are read where they lie, 0 if windows
-    are no pixels; how many panels make_panels has made, which weight is then, and the one that the filters begin with, or 0.
-    Memory: columns for a tile's of a block, for those of a strip where not all filters are taken at a time; rows for the sums
-    of a strip, where there are several blocks or images; panels for the filters at a time.
+    map_: as for lay_out, then the number of all filters and the channels of a group. part: the windows' first and end; the
+    filters' first and end; the group's first channel; most windows of a strip, channels of a block, filters at a time and of a
+    panel; vectors of a tile, numbers of a vector, most windows outside vectors next to vectors and alone; most filters for
+    which pixels are read in place, 0 if windows are not pixels; the number of panels that make_panels has made, which weight
+    then is, and the panel with which the filters begin, or 0.
+    Memory: columns for a tile of a block, or for a strip if not all filters are taken at a time; rows for the sums of a strip,
+    if there are several blocks or images; panels for the filters at a time.
     """
     begin, stop, first, last, channel, most, together, chunk, each, across, lanes, most_few, alone, most_in_place = part[:14]
     all_panels, first_panel = part[14], part[15]

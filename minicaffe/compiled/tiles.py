@@ -1,9 +1,9 @@
-"""Tiles of sums that the processor's registers hold, and panels of weights: what products in compiled loops are made of.
+"""Tiles of sums that fit in the processor's registers, and panels of weights: the parts of products in compiled loops.
 
-turned           some filters' weights, row by row -> a panel (K, filters): what a tile multiplies by lies side by side
+turned           some filters' weights, row by row -> a panel (K, filters), which is contiguous for a tile
 products         a tile: sums (filters, windows) += panel^T @ columns (K, windows), then the epilogue
-                 (a vector has windows of one filter; of the few that fill no vector, filters of one window)
-panel_products   the same of a whole panel and many windows, without an epilogue (winograd_loops.py)
+                 (a vector has windows of one filter; for the few windows that fill no vector, filters of one window)
+panel_products   the same for a whole panel and many windows, without an epilogue (winograd_loops.py)
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ AHEAD = 256
 
 
 def panel_rows(registers: Registers) -> int:
-    """Return the number of filters of a panel."""
+    """Return the number of filters in a panel."""
     return registers.count // 4
 
 
 def tile_vectors(registers: Registers) -> int:
-    """Vectors of windows of a tile: the other registers hold columns and a weight."""
+    """Return the vectors of windows in a tile. The other registers hold columns and a weight."""
     return registers.count * 3 // (4 * panel_rows(registers))
 
 
 def most_beside(registers: Registers) -> int:
-    """Windows beside the vectors that a tile may have: those registers hold their sums that are left."""
+    """Return how many windows outside vectors a tile may have. The remaining registers hold their sums."""
     rows, vectors = panel_rows(registers), tile_vectors(registers)
     each = -(-rows // registers.lanes)  # registers for a number of each filter
     return max(0, registers.count - rows * vectors - vectors - 1 - each) // each
 
 
 def most_alone(registers: Registers) -> int:
-    """Windows that are a tile without vectors of windows: so few need fewer vectors of filters than a panel has filters."""
+    """Return how many windows make a tile without vectors of windows: so few need fewer vectors of filters."""
     return min(panel_rows(registers), registers.lanes) - 1
 
 
 class _Tile:
-    """Writes the instructions of one tile: some rows of a panel times some vectors of columns, which begin at a pointer.
+    """An emitter of one tile's instructions: some rows of a panel times some vectors of columns, which begin at a pointer.
 
-    few: how many windows are beside the vectors; their columns (K, few) begin at another pointer. A vector of `filters` has the
-    sums of one of them.
+    few: the number of windows outside the vectors; their columns (K, few) begin at the pointer beside. A vector of `filters`
+    has the sums of one of them.
     """
 
     def __init__(self, vectors: Vectors, count: int, columns: Any, filters: Vectors, few: int, beside: Any) -> None:
@@ -57,7 +57,7 @@ class _Tile:
         self.filters, self.few, self.beside = filters, few, beside
 
     def begun(self, places: Sequence[Any], fresh: Any) -> list[list[Any]]:
-        """Return the sums so far, of each row and then of the windows beside: 0, or what memory has, read only then."""
+        """Return the initial sums of each row and of the windows outside vectors: 0 if fresh, otherwise those in memory."""
         builder, before = self.builder, self.builder.block
         read, end = (builder.append_basic_block(name) for name in ("read", "begun"))
         builder.cbranch(fresh, end, read)
@@ -73,18 +73,18 @@ class _Tile:
         return sums
 
     def window_beside(self, places: Sequence[Any], i: int) -> list[Any]:
-        """Where the numbers of the i-th window beside the vectors lie, of rows at these places."""
+        """Return pointers to the i-th window outside the vectors, for rows at these places."""
         behind = self.vectors.int32(self.count * self.vectors.lanes + i)
         return [self.builder.gep(place, [behind]) for place in places]
 
     def products(
         self, begun: list[list[Any]], panel: Any, pitch: Any, depth: Any, width: Any, ahead: Sequence[Any]
     ) -> list[list[Any]]:
-        """Return the loop over K: begun plus all products.
+        """Return the sums after the loop over K: begun plus all products.
 
-        panel: a pointer to the first weights, the next ones lie `pitch` further. ahead: what is called into the cache
-        meanwhile, at an even pace, since the memory can bring only a few lines at a time: a pointer, how many calls make a row,
-        how far apart the rows lie, and the step from call to call.
+        panel: a pointer to the first weights; the next ones follow at a distance of `pitch`. ahead: the prefetches, evenly
+        spread since memory delivers only a few lines at a time: a pointer, the number of prefetches in a row, the distance
+        between rows, and the step between prefetches.
         """
         builder, vectors, before, int64 = self.builder, self.vectors, self.builder.block, depth.type
         loop, turn, end = (builder.append_basic_block(name) for name in ("products", "next_row", "made"))
@@ -123,8 +123,9 @@ class _Tile:
 
 
 def _emit_products(builder: Any, registers: Registers, *given: Any) -> None:
-    """products, for each number of vectors and of windows beside them that a tile may have, and of windows alone; and, without
-    such, for half of the rows, where the others are missing.
+    """Emit products for each number of vectors and of windows outside them that a tile may have, and for such windows alone.
+
+    Without such windows, also emit it for half of the rows, if the others are missing.
     """
     (
         panels,
@@ -156,11 +157,11 @@ def _emit_products(builder: Any, registers: Registers, *given: Any) -> None:
         return builder.icmp_unsigned("<", int64(r), filters)
 
     def rows(count: int, pointer: Any, first: Any, step: Any) -> list[Any]:
-        """Return a pointer for each row."""
+        """Return pointers to the rows."""
         return [builder.gep(pointer, [builder.add(first, builder.mul(step, int64(r)))]) for r in range(count)]
 
     def rows_there(count: int, pointer: Any, first: Any, step: Any) -> list[Any]:
-        """Return the same, to the last one's again where there are fewer filters: to select takes longer."""
+        """Return pointers to the rows; missing filters get the last one's pointer, which is faster than selecting."""
         found = [builder.gep(pointer, [first])]
         for r in range(1, count):
             found.append(builder.gep(found[-1], [builder.select(is_there(r), step, int64(0))]))
@@ -243,16 +244,17 @@ def products(  # noqa: PLR0913, PLR0917
     ahead_step: int,
     rows: int,
 ) -> None:
-    """Compute sums (filters, windows) += panel (depth, rows), turned around @ columns (depth, windows); fresh: = in place of
-    +=; last: to y, with the epilogue; sloped: 0 if each filter's slope is 0 or 1.
+    """Compute sums (filters, windows) += panel^T @ columns (depth, windows). panel: (depth, rows).
 
-    filters: how many there are; the first `rows` (panel_rows) count, of which all have room in sums. wanted: windows, those of
-    tile_vectors vectors at most, of whose columns and sums whole vectors are read and written, and the last `few` of them,
-    most_beside at most, that are beside the vectors; or without vectors most_alone at most. The panel begins at `start`; rows
-    of columns at `seen`, `apart` from one to the next; of the few windows, in others, at `beside`, `few` apart; of sums at
-    `place`, `width` apart; of y at `to`, `pitch` apart. after (3, of), flat: scale, shift and slope of row, row + 1 ... Called
-    into the cache: the tile's place in y, if call_y; and meanwhile, of weight, from ahead on, `depth` numbers that lie
-    ahead_step, of rows of ahead_each that lie ahead_apart.
+    fresh: = in place of +=. last: write to y, with the epilogue. sloped: 0 if each filter's slope is 0 or 1.
+    filters: their number; only the first `rows` (panel_rows) count, and sums has room for all `rows`. wanted: the number of
+    windows, at most tile_vectors vectors, of whose columns and sums whole vectors are read and written; the last `few`, at most
+    most_beside, are outside the vectors. Without vectors there are at most most_alone windows.
+    The panel begins at `start`; rows of columns at `seen`, `apart` from each other; those of the few windows, in others, at
+    `beside`, `few` apart; rows of sums at `place`, `width` apart; rows of y at `to`, `pitch` apart. after (3, of), flat: scale,
+    shift and slope of row, row + 1 ...
+    Prefetched: the tile's place in y, if call_y; and meanwhile, from weight at `ahead` on, `depth` numbers, ahead_step apart,
+    in rows of ahead_each, which are ahead_apart from each other.
     """
     whole = wanted - few
     for r in range(min(filters, rows)):
@@ -287,10 +289,10 @@ def _emit_turned(builder: Any, registers: Registers, *given: Any) -> None:
 def turned(  # noqa: PLR0917
     weight: Array, start: int, apart: int, filters: int, depth: int, panels: Array, to: int, rows: int
 ) -> None:
-    """Fill a panel (depth, rows), from `to` on, = `depth` numbers of some filters, which begin at `start` and lie `apart`.
+    """Fill a panel (depth, rows) at `to` with `depth` numbers of some filters, which begin at `start`, `apart` from each other.
 
-    filters: how many there are; the first `rows` (panel_rows) count, and the last one stands for those that are missing. The
-    panel has room for a depth that is a multiple of LANES.
+    filters: their number; only the first `rows` (panel_rows) count, and the last one replaces missing ones. The panel has room
+    for a depth that is a multiple of LANES.
     """
     for r in range(rows):
         for k in range(depth):
@@ -315,7 +317,7 @@ def _emit_panel_products(builder: Any, registers: Registers, *given: Any) -> Non
 
 
 def _each_tile(vectors: Vectors, width: Any, most: int, write: Callable[[int, Any], None]) -> None:
-    """write(count, offset) for every `most` vectors of `width` numbers, and for the rest: how many, and where they begin."""
+    """Emit write(count, offset) for every `most` vectors of `width` numbers, and for the rest. offset: in numbers."""
     builder, int64, block = vectors.builder, width.type, vectors.builder.append_basic_block
     before, head, tail, end = builder.block, block("head"), block("tail"), block("end")
     all_ = builder.udiv(width, int64(vectors.lanes))
@@ -339,10 +341,9 @@ def _each_tile(vectors: Vectors, width: Any, most: int, write: Callable[[int, An
 def panel_products(  # noqa: PLR0917
     panel: Array, columns: Array, sums: Array, start: int, to: int, depth: int, width: int, fresh: int
 ) -> None:
-    """Compute sums (rows, width), from `to` on, += weights (depth, rows), from start on, turned around @ columns (depth,
-    width); fresh: = in place of +=.
+    """Compute sums (rows, width) at `to` += weights^T @ columns (depth, width). weights: (depth, rows) at start.
 
-    rows: panel_rows, which this definition does not know: it is for one. width: a multiple of LANES.
+    fresh: = in place of +=. rows: panel_rows; this definition, which does not know it, is for 1. width: a multiple of LANES.
     """
     for j in range(width):
         total = 0 if fresh else sums[to + j]

@@ -1,4 +1,4 @@
-"""Numbers put into empty maps by compiled loops: maps on all threads."""
+"""Numbers put into empty maps by compiled loops: maps split across all threads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def put_gradient(layer: Layer, dy: Array, mask: Array, dx: Array) -> None:
 
 
 def _each_part(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Array], bool]) -> None:
-    """Run step(maps, mask of these maps or of all) for parts of the maps. It returns False at an index that y lacks."""
+    """Run step(maps, mask) on parts of the maps. The mask is for these maps or for all; step returns False for a bad index."""
     pixels = y.shape[2] * y.shape[3]
     index = flat_maps(mask) if mask.ndim == 4 else mask.reshape(1, mask.size)
 

@@ -1,13 +1,13 @@
-"""Numbers by the vector, for loops whose rows are too short for a compiler's own vectors, or whose sums must stay in registers.
+"""Vector instructions, for loops whose rows are too short for a compiler's vectors, or whose sums must stay in registers.
 
-    copy(x, start, y, to, count)               a row, the last vector of it masked
-    copy_every_other(x, start, y, to, count)   the same of a stride of 2
-    copy_inside                                a vector of many rows, where they lie on the map, and 0 beside it
+    copy(x, start, y, to, count)               a row, whose last vector is masked
+    copy_every_other(x, start, y, to, count)   the same with a stride of 2
+    copy_inside                                a vector of many rows, where they lie on the map, and 0 elsewhere
     exponentials(y, start, count)              exp of a row, in place
-    turn                                       a matrix whose rows become columns
+    turn                                       the transpose of a matrix
 
-Vectors writes the instructions that they, the tiles (tiles.py), the runs (depthwise.py), the blocks of 3x3 kernels
-(depthwise_3x3.py), Winograd's loops and those of pooling are made of.
+Vectors emits the instructions for these, and for the tiles (tiles.py), the runs (depthwise.py), the blocks of 3x3 kernels
+(depthwise_3x3.py), Winograd's loops and those of pooling.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ MASKED_BYTES = 64
 
 
 class _Exp(NamedTuple):
-    """The constants of exp for a type: how many terms of Taylor's series follow the 1; ln 2 in two parts, of which products of
-    the first and an exponent are exact; from where to where exp is neither 0 nor infinite; bits of a fraction, and the number
-    that added to an exponent makes its bits.
+    """The constants of exp for a type.
+
+    terms: of Taylor's series after the 1. ln2: in two parts; products of the first and an exponent are exact. least, most:
+    outside them exp is 0 or infinite. bits: of a fraction. bias: the number to add to an exponent for its bits.
     """
 
     terms: int
@@ -50,7 +51,7 @@ EXP = {
 
 
 class Vectors:
-    """Writes instructions on vectors of `lanes` numbers with llvmlite's builder. of: the numbers' type."""
+    """An emitter of instructions on vectors of `lanes` numbers, with llvmlite's builder. of: the numbers' type."""
 
     def __init__(self, builder: Any, of: Any, lanes: int) -> None:
         from llvmlite import ir
@@ -62,12 +63,12 @@ class Vectors:
         self._numbers = ir.Constant(ir.VectorType(self.int32, lanes), list(range(lanes)))
 
     def place(self, pointer: Any, vector: int = 0) -> Any:
-        """Return the pointer to a vector, counted from the one at `pointer`."""
+        """Return the pointer to a vector, counted from `pointer`."""
         place = self.builder.gep(pointer, [self.int32(vector * self.lanes)])
         return self.builder.bitcast(place, self.type.as_pointer())
 
     def load(self, pointer: Any, count: int) -> list[Any]:
-        """So many vectors, one after the other."""
+        """Return `count` consecutive vectors at the pointer."""
         return [self.builder.load(self.place(pointer, v), align=self.bytes) for v in range(count)]
 
     def store(self, values: Sequence[Any], pointer: Any) -> None:
@@ -75,36 +76,31 @@ class Vectors:
             self.builder.store(value, self.place(pointer, v), align=self.bytes)
 
     def everywhere(self, number: Any) -> Any:
-        """Return a vector of one number."""
+        """Return a vector with the number in every lane."""
         return self._shuffled(self.builder.insert_element(self._nothing, number, self.int32(0)), [0] * self.lanes)
 
     def everywhere_of(self, pointers: Sequence[Any]) -> list[Any]:
-        """Return a vector of each number at these pointers."""
+        """Return, for each pointer, a vector with its number in every lane."""
         return [self.everywhere(self.builder.load(pointer)) for pointer in pointers]
 
     def gathered(self, pointers: Sequence[Any]) -> Any:
-        """Return a vector of the numbers at these pointers, one each."""
+        """Return a vector of the numbers at these pointers, one for each lane."""
         made = self._nothing
         for lane, pointer in enumerate(pointers):
             made = self.builder.insert_element(made, self.builder.load(pointer), self.int32(lane))
         return made
 
     def scatter(self, value: Any, pointers: Sequence[Any]) -> None:
-        """Emit a store of a vector's numbers to these pointers, one each."""
+        """Emit a store of a vector's numbers to these pointers, one for each lane."""
         for lane, pointer in enumerate(pointers):
             self.builder.store(self.builder.extract_element(value, self.int32(lane)), pointer)
 
     def every(self, step: int, first: Any, second: Any, start: int = 0) -> Any:
-        """Return every step-th number of two vectors, the first one's first, from number `start` on; past the end, the last
-        again.
-        """
+        """Return every step-th number of two consecutive vectors, from number `start` on; past the end, the last one."""
         return self._shuffled(first, [min(start + step * lane, 2 * self.lanes - 1) for lane in range(self.lanes)], second)
 
     def turned(self, rows: Sequence[Any]) -> list[Any]:
-        """Return the numbers of 2, 4, 8 ...
-
-        vectors column by column: the first of each vector, the second of each, and so on.
-        """
+        """Return the numbers of 2, 4, 8 or more vectors column by column: the first of each vector, then the second of each."""
         half, order = len(rows) // 2, [lane + self.lanes * one for lane in range(self.lanes) for one in range(2)]
         parts, found = (order[: self.lanes], order[self.lanes :]), list(rows)
         for _ in range(half.bit_length()):  # of the first half and the second, number by number
@@ -116,7 +112,7 @@ class Vectors:
         return self.builder.call(self._function(f"llvm.fabs.v{self.lanes}f{8 * self.bytes}", self.type, [self.type]), [value])
 
     def sum(self, value: Any) -> Any:
-        """Emit the reduction of all numbers of a vector, of halves, quarters ..."""
+        """Return the sum of a vector's numbers, added in halves, quarters, ..."""
         size = self.lanes
         while size > 1:
             size //= 2
@@ -125,15 +121,15 @@ class Vectors:
         return self.builder.extract_element(value, self.int32(0))
 
     def add_product(self, total: Any, a: Any, b: Any) -> Any:
-        """Return total + a * b, rounded once by a processor that can do so."""
+        """Return total + a * b, rounded only once if the processor can do so."""
         product = self.builder.fmul(a, b, flags=("contract",))
         return self.builder.fadd(total, product, flags=("contract",))
 
     def epilogue(self, sums: Sequence[Any], after: Sequence[Any], sloped: Any) -> list[Any]:
-        """Compute v = sum * scale + shift, then v or, where v < 0, slope * v.
+        """Return v = sum * scale + shift, or where v < 0, slope * v.
 
-        after: scale, shift and slope, everywhere_of. sloped (a bit): whether a slope may be another number than 0 and 1; with
-        those alone it is half of the work.
+        after: scale, shift and slope, from everywhere_of. sloped (a bit): whether a slope may be a number other than 0 and 1;
+        without such slopes it takes half of the work.
         """
         builder, (scale, shift, slope) = self.builder, after
         lowest = self.everywhere(self.type.element(float("-inf")))
@@ -153,7 +149,7 @@ class Vectors:
         return results
 
     def exp(self, x: Any) -> Any:
-        """exp(x) = 2^n exp(r), n = x / ln 2 rounded, r what is left, within two units of the last place; NaN stays."""
+        """Return exp(x) = 2^n exp(r), n = x / ln 2 rounded, r the remainder, to two units in the last place; NaN stays NaN."""
         from llvmlite import ir
 
         builder, of, word = self.builder, EXP[self.bytes], ir.VectorType(ir.IntType(8 * self.bytes), self.lanes)
@@ -184,18 +180,18 @@ class Vectors:
         return self.builder.and_(*found)
 
     def load_some(self, pointer: Any, count: Any) -> Any:
-        """Return a vector of which `count` numbers (int64; None: all) are read, all if there are more, and the others are 0."""
+        """Return a vector whose first `count` numbers (int64; None: all) are read, at most all; the others are 0."""
         return self.load(pointer, 1)[0] if count is None else self.load_where(pointer, self._mask(count))
 
     def load_every_other(self, pointer: Any, count: Any) -> Any:
-        """load_some of every other number; what lies behind the last one is not read."""
+        """Return load_some of every other number. Nothing after the last one is read."""
         builder, lanes, int64 = self.builder, self.lanes, self.int64
         wanted = int64(2 * lanes - 1) if count is None else builder.sub(builder.add(count, count), int64(1))
         second = builder.gep(pointer, [int64(lanes)])
         return self.every(2, self.load_some(pointer, wanted), self.load_some(second, builder.sub(wanted, int64(lanes))))
 
     def store_some(self, value: Any, pointer: Any, count: Any) -> None:
-        """Emit a store of the first `count` (int64, at least 0; None: all) of a vector, all if there are more."""
+        """Emit a store of a vector's first `count` numbers (int64, at least 0; None: all), at most all."""
         if count is None:
             self.store([value], pointer)
         elif self.lanes * self.bytes == MASKED_BYTES:
@@ -207,8 +203,9 @@ class Vectors:
             self._store_pieces(value, pointer, count)
 
     def _store_pieces(self, value: Any, pointer: Any, count: Any) -> None:
-        """Emit the same store in halves, quarters ...: AMD's processors take 12 cycles or more for a store of 256 bits under a
-        mask.
+        """Emit store_some in halves, quarters, ...
+
+        AMD's processors take 12 cycles or more for a masked store of 256 bits.
         """
         builder, size, most = self.builder, self.lanes, count.type(self.lanes)
         left = builder.select(builder.icmp_signed("<", count, most), count, most)
@@ -223,26 +220,26 @@ class Vectors:
             size //= 2
 
     def load_where(self, pointer: Any, mask: Any) -> Any:
-        """Return a vector of which the numbers of the mask (None: all) are read, and the others are 0."""
+        """Return a vector whose numbers in the mask (None: all) are read; the others are 0."""
         if mask is None:
             return self.load(pointer, 1)[0]
         of = [self.type.as_pointer(), self.int32, self._bits, self.type]
         return self._call("load", self.type, of, [self.place(pointer), self.int32(self.bytes), mask, self.zero])
 
     def between(self, first: Any, limit: Any) -> Any:
-        """Return the mask of the lanes of which first + lane is from 0 to below the limit; int64, limit below 2 ** 31."""
+        """Return the mask of the lanes for which 0 <= first + lane < limit. int64; limit is below 2 ** 31."""
         builder, first = self.builder, self._clamped(first, -self.lanes, limit)
         places = builder.add(self._everywhere(builder.trunc(first, self.int32)), self._numbers)
         return builder.icmp_unsigned("<", places, self._everywhere(builder.trunc(limit, self.int32)))
 
     def inside(self, begin: Any, end: Any) -> Any:
-        """Return the mask of the lanes from begin to below end (int64)."""
+        """Return the mask of the lanes from begin to end - 1 (int64)."""
         return self.builder.and_(self._mask(end), self.builder.not_(self._mask(begin)))
 
     def each(self, count: Any, write: Callable[[Any, Any], None]) -> None:
-        """write(i, left) for i = 0, lanes, ... below count: left is None for a whole vector, else how many numbers are left.
+        """Emit write(i, left) for i = 0, lanes, ... below count. left: None for a whole vector, else the numbers that are left.
 
-        A processor hands a number that it has just stored on to a load, but not one of a store under a mask: that load waits.
+        A processor forwards a number that it has just stored to a load, but not from a masked store: that load waits.
         """
         from numba.core import cgutils
 
@@ -254,7 +251,7 @@ class Vectors:
             write(whole, builder.sub(count, whole))
 
     def switch(self, value: Any, numbers: Sequence[int], write: Callable[[int], None]) -> None:
-        """write(value), of these numbers."""
+        """Emit write(number) for each of the numbers, to run for the one that equals value."""
         builder = self.builder
         end = builder.append_basic_block("end")
         choice = builder.switch(value, end)
@@ -268,10 +265,9 @@ class Vectors:
     def repeat(
         self, count: Any, pointers: Sequence[tuple[Any, Any]], write: Callable[..., Any], values: Sequence[Any] = ()
     ) -> list[Any]:
-        """Compute values = write(*pointers, *values), `count` (int64) times; each time a pointer goes on by the number beside
-        it.
+        """Emit values = write(*pointers, *values), `count` (int64) times; return the values. Each pointer advances by its step.
 
-        The loop stays as it is: LLVM would unroll it, and to make ready for eight rows takes longer than to copy three.
+        The loop is not unrolled: LLVM's preparation for eight rows would take longer than copying three.
         """
         builder, before, zero, one = self.builder, self.builder.block, count.type(0), count.type(1)
         loop, end = (builder.append_basic_block(name) for name in ("repeat", "repeated"))
@@ -298,7 +294,7 @@ class Vectors:
         return results
 
     def prefetch(self, pointer: Any, count: int = 1, to_write: bool = False) -> None:
-        """Have the memory of so many vectors at this pointer, which need not exist, brought into the second cache."""
+        """Emit prefetches of `count` vectors at this pointer, which need not exist, into the second cache."""
         from llvmlite import ir
 
         byte = ir.IntType(8).as_pointer()
@@ -308,18 +304,18 @@ class Vectors:
             self.builder.call(function, [place, *map(self.int32, (int(to_write), 2, 1))])
 
     def _mask(self, count: Any) -> Any:
-        """Return the first `count` lanes; none where it is below 0."""
+        """Return the mask of the first `count` lanes; none if it is negative."""
         count = self._clamped(count, 0, count.type(self.lanes))
         return self.builder.icmp_signed("<", self._numbers, self._everywhere(self.builder.trunc(count, self.int32)))
 
     def _clamped(self, number: Any, least: int, most: Any) -> Any:
-        """Return the int64 from least to most that is nearest to the number: what is truncated to int32 must fit."""
+        """Return the number (int64) clamped to least and most, so that it fits an int32."""
         builder, low = self.builder, number.type(least)
         number = builder.select(builder.icmp_signed("<", number, low), low, number)
         return builder.select(builder.icmp_signed("<", number, most), number, most)
 
     def _everywhere(self, number: Any) -> Any:
-        """Return a vector of one int32."""
+        """Return a vector with an int32 in every lane."""
         from llvmlite import ir
 
         nothing, zeros = ir.Constant(self._numbers.type, ir.Undefined), ir.Constant(self._numbers.type, [0] * self.lanes)
@@ -353,7 +349,7 @@ def _emit_copy_every_other(builder: Any, registers: Registers, *given: Any) -> N
 
 
 def _emit_copies(builder: Any, registers: Registers, given: Sequence[Any], stride: int) -> None:
-    """Emit a vector of y at a time."""
+    """Emit the copies, one vector of y at a time."""
     x, start, y, to, count = given
     int64, vectors = start.type, Vectors(builder, x.type.pointee, registers.lanes)
 
@@ -367,14 +363,14 @@ def _emit_copies(builder: Any, registers: Registers, given: Sequence[Any], strid
 
 @intrinsic(_emit_copy)
 def copy(x: Array, start: int, y: Array, to: int, count: int) -> None:
-    """y[to + i] = x[start + i] for i below count; flat arrays that do not overlap."""
+    """Copy y[to + i] = x[start + i], i < count; flat arrays that do not overlap."""
     for i in range(count):
         y[to + i] = x[start + i]
 
 
 @intrinsic(_emit_copy_every_other)
 def copy_every_other(x: Array, start: int, y: Array, to: int, count: int) -> None:
-    """y[to + i] = x[start + 2 i] for i below count; flat arrays that do not overlap."""
+    """Copy y[to + i] = x[start + 2 i], i < count; flat arrays that do not overlap."""
     for i in range(count):
         y[to + i] = x[start + 2 * i]
 
@@ -386,7 +382,7 @@ def _emit_copy_inside(builder: Any, registers: Registers, *given: Any) -> None:
 
 
 def _emit_copies_inside(vectors: Vectors, stride: int, *given: Any) -> None:
-    """Emit a loop over the rows, without masks where all numbers are inside, and with whole vectors where they have room."""
+    """Emit a loop over the rows: without masks if all numbers are inside, with whole vectors if they have room."""
     x, start, apart, y, to, pitch, many, first, last, room, ahead, _ = given
     builder, int64, lanes = vectors.builder, start.type, vectors.lanes
     # of what is read of a row; behind its last number there may be nothing
@@ -431,11 +427,10 @@ def copy_inside(  # noqa: PLR0913, PLR0917
     ahead: int,
     lanes: int,
 ) -> None:
-    """Compute, of many rows, y[to + i] = x[start + stride i] where first <= i < last, else 0, for i below a vector's `lanes`
-    and below room. stride: 1 or 2.
+    """Set y[to + i] to x[start + stride i] if first <= i < last, else to 0, i < lanes and i < room, for each of `many` rows.
 
-    From row to row x goes on by `apart`, y by pitch. What lies `ahead` is called into the cache: of rows that lie far apart no
-    processor does so by itself. Flat arrays that do not overlap.
+    stride: 1 or 2. lanes: of a vector. From row to row x advances by `apart`, y by pitch. The numbers at a distance of `ahead`
+    are prefetched, as no processor does by itself for rows that are far apart. Flat arrays that do not overlap.
     """
     for row in range(many):
         for i in range(min(lanes, room)):
@@ -455,13 +450,13 @@ def _emit_exponentials(builder: Any, registers: Registers, *given: Any) -> None:
 
 @intrinsic(_emit_exponentials)
 def exponentials(y: Array, start: int, count: int) -> None:
-    """y[start + i] = exp(y[start + i]) for i below count; flat."""
+    """Replace y[start + i] by its exponential, i < count; flat."""
     for i in range(start, start + count):
         y[i] = np.exp(y[i])
 
 
 def _emit_turn(builder: Any, registers: Registers, *given: Any) -> None:
-    """Square by square, of the largest side that has room; the last ones of rows and columns lie partly on those before."""
+    """Emit a transpose of squares, of the largest side that fits. The last ones in rows and columns overlap those before."""
     from numba.core import cgutils
 
     x, start, apart, y, to, pitch, rows, columns = given
@@ -497,7 +492,7 @@ def _emit_turn(builder: Any, registers: Registers, *given: Any) -> None:
 def turn(  # noqa: PLR0917
     x: Array, start: int, apart: int, y: Array, to: int, pitch: int, rows: int, columns: int
 ) -> None:
-    """y[to + i * pitch + j] = x[start + j * apart + i], i below rows and j below columns; flat arrays that do not overlap."""
+    """Copy y[to + i * pitch + j] = x[start + j * apart + i], i < rows, j < columns; flat arrays that do not overlap."""
     for i in range(rows):
         for j in range(columns):
             y[to + i * pitch + j] = x[start + j * apart + i]

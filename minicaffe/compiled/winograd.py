@@ -1,4 +1,4 @@
-"""Winograd's convolutions by loops: transforms and products by the vector, and each tile's numbers never leave the cache."""
+"""Winograd's convolutions by loops: transforms and products by vectors, with each tile's numbers always in the cache."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ MATRIX: Array = G.astype(np.float32)
 
 @dataclass(frozen=True)
 class _Part:
-    """The part that a call computes: of a block, the filters in some panels of a group."""
+    """The part of a convolution for one call: a block, and the filters in some panels of a group."""
 
     block: Block
     group: int
     panels: slice
 
     def filters(self, factors: Sequence[int], all_: int) -> slice:
-        """Return the slice of the layer's."""
+        """Return the part's filters as a slice of the layer's."""
         each, start = all_ // factors[0], self.group * (all_ // factors[0])
         rows = factors[4]
         return slice(start + self.panels.start * rows, start + min(each, self.panels.stop * rows))
 
 
 class LoopsProduct:
-    """convolve by compiled loops: y of x and weight, arrays of these shapes, one thread at a time. factors: of the weights."""
+    """convolve by compiled loops, for arrays x, weight and y of these shapes, one thread at a time. factors: of the weights."""
 
     def __init__(
         self, window: Window, group: int, shapes: Shapes, factors: Array, epilogue: Epilogue, taps: Taps | None = None
@@ -69,7 +69,7 @@ class LoopsProduct:
         self._mend(x, weight, y)
 
     def step(self, x: Blob, weight: Blob, y: Blob) -> KeptStep:
-        """Return the same of blobs."""
+        """Return the product of blobs as a KeptStep."""
         job = BlobJob(self._job, (x, self._factors, self._after, self._flags), y)
 
         def fixup() -> None:
@@ -100,7 +100,7 @@ class LoopsProduct:
 def _calls(
     window: Window, group: int, shapes: Shapes, factors: tuple[int, ...], workers: int, taps: Taps
 ) -> tuple[Tiling, list[_Part], Calls]:
-    """Return how arrays of these shapes are cut among so many threads, and the calls of convolve_planes for the parts."""
+    """Return the tiling and the parts of arrays of these shapes for this many threads, and convolve_planes' calls for them."""
     (images, *_), (filters, *_), (*_, height, width) = shapes
     tiling, depth = Tiling(images, (height, width), window), factors[3]
     most, each = tiles_at_once(max(depth, filters // group)), depth * filters // group
@@ -121,7 +121,7 @@ def _call(  # noqa: PLR0917
     first: int,
     taps: Taps,
 ) -> tuple[object, ...]:
-    """Return what convolve_planes takes for a part. arrays: x, after and y; first: the number of the part's first tile."""
+    """Return convolve_planes' arguments for a part. arrays: x, after and y; first: the number of the part's first tile."""
     x, after, y = arrays
     (_, channels, *size), _, (_, filters, *out_size) = shapes
     group, _, all_panels, depth, each = factors
@@ -148,8 +148,10 @@ def _call(  # noqa: PLR0917
 
 
 def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> tuple[list[Block], list[slice]]:
-    """Blocks of at most about `most` tiles, and the parts of the filters' panels: where there are few tiles, each thread
-    transforms them for filters of its own. factors: of one of the 36 matrices; workers: most threads.
+    """Return blocks of at most about `most` tiles, and slices of the filters' panels.
+
+    If there are few tiles, each thread transforms them for its own filters. factors: numbers of one of the 36 matrices;
+    workers: most threads.
     """
     rows, groups = tiling.tiles
     tiles = tiling.planes * rows * groups * TOGETHER
@@ -160,12 +162,12 @@ def _cut(tiling: Tiling, most: int, panels: int, factors: int, workers: int) -> 
 
 
 def takes_factors(factors: Array) -> bool:
-    """Return whether the loops take these factors: they may have been made before loops were compiled."""
+    """Return whether the loops support these factors, which may have been made before loops were compiled."""
     return int(factors.shape[4]) == _panel_rows()
 
 
 def _panel_rows() -> int:
-    """Return the number of filters of a panel."""
+    """Return the number of filters in a panel."""
     return panel_rows(jit.registers(32))
 
 

@@ -1,15 +1,15 @@
-"""Winograd's transforms as loops: what winograd_tiles does by matrix products, a channel at a time, in the nearest cache.
+"""Winograd's transforms as loops, in the nearest cache. They do winograd_tiles' matrix products one channel at a time.
 
     to_tiles     pixels of x, dealt out to the tiles -> BT along rows -> BT along columns -> tiles (36, C, T)
                  (and the sums of |x| over channels, from which find_outliers flags tiles: winograd_outliers.py)
     multiply     factors (36, M, C), in panels of some filters side by side, times tiles -> products (36, M, T)
     from_tiles   products (36, M, T) -> AT along columns -> AT along rows -> relu(out * scale + shift) -> pixels of y
 
-Every inner loop runs over tiles, which lie side by side. The symmetry of the points (p, -p, q, -q) halves the
-multiplications: what even and odd powers give is added for the one and subtracted for the other.
+Every inner loop runs over tiles, which are contiguous. The symmetry of the points (p, -p, q, -q) halves the multiplications:
+the results of even and odd powers are added for one point and subtracted for the other.
 
-All arrays are flat, and at(k) is an index that is not negative: Numba counts references to each part of an array that gets
-a name, and looks at each index for whether it counts from the end, which would keep the loops from running on vectors.
+All arrays are flat, and at(k) is an index that is not negative. Otherwise Numba counts references to each named part of an
+array, and checks each index for counting from the end, and then the loops cannot be vectorised.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ at = np.uint64
 
 
 def memory_sizes(rows: int, columns: int, planes: int, channels: int, filters: int) -> tuple[int, int, int, int]:
-    """Return how long `line`, `pixels`, `tiles` and `products` are for planes of so many tiles, each a multiple of LANES."""
+    """Return the lengths of `line`, `pixels`, `tiles` and `products`, multiples of LANES, for planes of this many tiles."""
     row, plane = padded((rows + 1) * columns), padded(planes * rows * columns)
     return (TOTAL + 1) * row, padded(4 * row + 2 * (rows + 1)), 36 * (channels * plane + APART), 36 * (filters * plane + APART)
 
 
 def padded(count: int) -> int:
-    """Return the next multiple of LANES."""
+    """Return count rounded up to a multiple of LANES."""
     return -(-count // LANES) * LANES
 
 
@@ -96,10 +96,9 @@ def _transform(  # noqa: PLR0913, PLR0917
     padded: int,
     powers: Array,
 ) -> None:
-    """Compute t = BT d, many times: the six numbers of d from d0 to d5 on, those of t from `first` on, `step` apart; `count`
-    times.
+    """Compute t = BT d, `count` times: the six numbers of d begin at d0 to d5, those of t at `first`, `step` apart.
 
-    padded: whether the numbers behind, up to a multiple of LANES, may be overwritten.
+    padded: whether the numbers after these, up to a multiple of LANES, may be overwritten.
     """
     p, q, p2, q2, both, product = powers[0], powers[1], powers[2], powers[3], powers[6], powers[7]
     for k in range(count):
@@ -140,8 +139,9 @@ def _emit_outputs(builder: Any, registers: Registers, *given: Any) -> None:
 def _outputs(  # noqa: PLR0917
     t: Array, start: int, stride: int, y: Array, first: int, step: int, count: int, powers: Array
 ) -> None:
-    """Compute y = AT t, many times: the six numbers of t from `start` on, `stride` apart; the four of y from `first` on, `step`
-    apart; `count` times. The numbers behind, up to a multiple of LANES, may be overwritten.
+    """Compute y = AT t, `count` times: t's six numbers begin at `start`, `stride` apart, y's four at `first`, `step` apart.
+
+    The numbers after these, up to a multiple of LANES, may be overwritten.
     """
     p, q, p2, q2, p3, q3 = powers[0], powers[1], powers[2], powers[3], powers[4], powers[5]
     for k in range(count):
@@ -171,9 +171,9 @@ def _emit_deal(builder: Any, registers: Registers, *given: Any) -> None:
 
 @intrinsic(_emit_deal)
 def _deal(pixels: Array, line: Array, to: int, sums: int, step: int, count: int) -> None:
-    """line[to + j step + i] = d and line[sums + j step + i] += |d|, d = pixels[4 i + j], for j below 4 and i below count.
+    """Set line[to + j step + i] to d, and add |d| to line[sums + j step + i], d = pixels[4 i + j], for j < 4 and i < count.
 
-    Numbers behind, up to a multiple of LANES, are read and overwritten, too.
+    The numbers after these, up to a multiple of LANES, are also read and overwritten.
     """
     for i in range(count):
         for j in range(4):
@@ -182,8 +182,9 @@ def _deal(pixels: Array, line: Array, to: int, sums: int, step: int, count: int)
 
 
 def _store(vectors: Vectors, values: Sequence[Any], to: Any, step: Any, left: Any, padded: Any) -> None:
-    """Vectors, `step` apart; left: None for whole ones, else how many numbers of each count; padded: whether the others may be
-    overwritten, with 0 or numbers made of 0.
+    """Emit the stores of vectors, `step` apart. left: the numbers that count, None for whole vectors.
+
+    padded: whether the other numbers may be overwritten, with 0 or numbers computed from 0.
     """
     builder = vectors.builder
     places = [builder.gep(to, [builder.mul(step, step.type(k))]) for k in range(len(values))]
@@ -201,14 +202,15 @@ def _store(vectors: Vectors, values: Sequence[Any], to: Any, step: Any, left: An
 
 
 def _everywhere(builder: Any, vectors: Vectors, powers: Any, int64: Any) -> list[Any]:
-    """Return each of the powers as a vector."""
+    """Return each of the powers as a vector with it in every lane."""
     return [vectors.everywhere(builder.load(builder.gep(powers, [int64(i)]))) for i in range(8)]
 
 
 @loop("Array(T, 5, 'A', True), T[:,::1], T[:,:,:,::1], int64, int64")
 def make_factors(weight: Array, g: Array, factors: Array, first: int, last: int) -> None:
-    """Compute factors (36, panels, C, rows) = G w G^T of weight (1 or more, M, C, 3, 3), in the panels from first to before
-    last; 0 for filters past M.
+    """Compute factors (36, panels, C, rows) = G w G^T of weight (1 or more, M, C, 3, 3), for panels first to last - 1.
+
+    Filters past M get 0.
     """
     (filters, channels), rows = weight.shape[1:3], factors.shape[3]
     w, down = np.empty((9, FACTORS), weight.dtype), np.empty((3, FACTORS), weight.dtype)
@@ -242,13 +244,12 @@ def to_tiles(  # noqa: PLR0917
     pixels: Array,
     powers: Array,
 ) -> None:
-    """tiles[6 i + j, number + c, first + t] = (BT d BT^T)[i, j], d the 6 x 6 pixels of tile t of x (C, H, W).
+    """Set tiles[6 i + j, number + c, first + t] to (BT d BT^T)[i, j], d the 6 x 6 pixels of tile t of x (C, H, W).
 
-    place: C, H, W; the pixel, row and column, at which the first tile begins, which may lie off the map, as may others: there
-    d is 0; how far apart on the map the pixels of a tile are, down and across; number. tiles is (36, number + C or more,
-    plane); grid: plane, first, rows and columns of tiles. Up to LANES tiles behind them become 0. line and pixels
-    (memory_sizes) are overwritten. line[SUMS * most :] becomes the sums over channels of |d|, of columns 4 and 5 only where
-    no tile follows.
+    place: C, H, W; the row and the column of the pixel at which the first tile begins; the distance of a tile's pixels on the
+    map, down and across; number. Pixels may lie off the map: there d is 0. tiles is (36, number + C or more, plane). grid:
+    plane, first, rows and columns of tiles. Up to LANES tiles after them become 0. line and pixels (memory_sizes) are
+    overwritten. line[SUMS * most :] becomes the sums over channels of |d|, for columns 4 and 5 only where no tile follows.
     """
     channels, height, width, row, column, down, across, number = place
     plane, first, rows, columns = grid
@@ -307,7 +308,7 @@ def to_tiles(  # noqa: PLR0917
 
 @loop("T[::1], int64, int64, T[::1]")
 def add_windows(line: Array, rows: int, columns: int, taps: Array) -> None:
-    """Add the sums of |d| that to_tiles left in line to those of each output's window, and of the whole tile.
+    """Add to_tiles' sums of |d| in line to those of each output's window, and of the whole tile.
 
     taps (6,): 1 for rows, then columns, of the 3 x 3 taps that the piece has, else 0.
     """
@@ -343,9 +344,9 @@ def add_windows(line: Array, rows: int, columns: int, taps: Array) -> None:
 
 @loop("T[::1], int64, int64, T[::1], T[::1]")
 def find_outliers(line: Array, rows: int, columns: int, shares: Array, flags: Array) -> None:
-    """Compute flags (tiles,) = 0 where each window's sum in line is at least its share of the whole tile's, else 1.
+    """Set flags (tiles,) to 0 where each window's sum in line is at least its share of the whole tile's, else to 1.
 
-    shares: a factor for each of 4 rows of outputs of each row of tiles, then for each of 4 columns of each column.
+    shares: a factor for each of the 4 rows of outputs of each row of tiles, then for each of the 4 columns of each column.
     """
     count, most = rows * columns, ((rows + 1) * columns + LANES - 1) // LANES * LANES
     total = TOTAL * most
@@ -366,11 +367,10 @@ def find_outliers(line: Array, rows: int, columns: int, shares: Array, flags: Ar
 
 @loop("T[::1], T[::1], T[::1], UniTuple(int64, 5)")
 def multiply(factors: Array, tiles: Array, sums: Array, sizes: tuple[int, ...]) -> None:
-    """Compute sums (36, panels * rows, plane) = factors (36, panels, C, rows) @ tiles (36, C, plane), each sum in the order of
-    C, whose numbers are taken some at a time.
+    """Compute sums (36, panels * rows, plane) = factors (36, panels, C, rows) @ tiles (36, C, plane).
 
-    Tiles and sums may have more numbers behind each of the 36. sizes: panels, C, rows, plane (a multiple of LANES), and how far
-    in factors one of the 36 lies from the next.
+    Each sum is made in the order of C, of which some channels are taken at a time. tiles and sums may have more numbers after
+    each of the 36. sizes: panels, C, rows, plane (a multiple of LANES), and the distance between the 36 matrices in factors.
     """
     panels, channels, rows, plane, apart = sizes
     parts = (channels * plane + NUMBERS - 1) // NUMBERS
@@ -395,11 +395,11 @@ def from_tiles(  # noqa: PLR0913, PLR0917
     pixels: Array,
     powers: Array,
 ) -> None:
-    """y[m] = relu(AT tile A * scale[m] + shift[m]), of products (36, M or more, plane); what lies off the map is left out.
+    """Set y[m] to relu(AT tile A * scale[m] + shift[m]), of products (36, M or more, plane). Pixels off the map are left out.
 
-    grid, place: as for to_tiles, place of y (M, H, W), and the number of its first filter in after (3, M or more): scale,
-    shift, slope; relu(v) is v, or slope * v where v < 0. line and pixels (memory_sizes) are overwritten. flags (tiles,)
-    become NaN where not all outputs of a tile were finite before the scale.
+    grid, place: as for to_tiles, but place is for y (M, H, W) and ends with the number of its first filter in after (3, M or
+    more): scale, shift, slope. relu(v) is v, or slope * v where v < 0. line and pixels (memory_sizes) are overwritten. flags
+    (tiles,) become NaN where not all outputs of a tile were finite before the scale.
     """
     channels, height, width, row, column, down, across, number = place
     plane, first, rows, columns = grid
@@ -463,14 +463,14 @@ def convolve_planes(  # noqa: PLR0913, PLR0917
 ) -> None:
     """Compute some planes of a convolution: y = relu(outputs of [factors @ tiles of x] * scale + shift).
 
-    All arrays but after are flat.
+    x, factors, flags, y and memory are flat.
 
-    planes (S, 6): where the plane's channels begin in x, row and column of its first tile's first pixel there; the same of y.
-    pieces (P, 2): how many rows and columns further those of a piece are; taps (P, 6) and shares (S, 4 rows + 4 columns): those
-    of add_windows and find_outliers. sizes: C, H, W of x; M, H, W of y; rows and columns of tiles; how far apart pixels are,
-    down and across, in x and in y; panels, rows of one and how far the factors of the 36 matrices lie apart; lengths of line,
-    pixels and tiles, which lie in memory before the products (memory_sizes); the first filter, of those that after (3, M or
-    more) is for. flags (S * tiles,): 0 of tiles whose outputs are right.
+    planes (S, 6): where the plane's channels begin in x, the row and column of its first tile's first pixel there; the same for
+    y. pieces (P, 2): how many rows and columns further a piece's pixels are; taps (P, 6) and shares (S, 4 rows + 4 columns):
+    for add_windows and find_outliers. sizes: C, H, W of x; M, H, W of y; rows and columns of tiles; the distances of pixels,
+    down and across, in x and in y; panels, rows of one, and the distance between the 36 matrices in factors; the lengths of
+    line, pixels and tiles, which precede the products in memory (memory_sizes); the first filter's number in after (3, M or
+    more). flags (S * tiles,): 0 for tiles whose outputs are right.
     """
     channels, height, width, filters, out_height, out_width, rows, columns, down, across = sizes[:10]
     out_down, out_across, panels, each, apart = sizes[10:15]

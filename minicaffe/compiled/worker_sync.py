@@ -1,32 +1,31 @@
 """Threads that wait for each other awake, in compiled loops and without the GIL.
 
-To wake a thread that sleeps takes 20 to 40 us, and as long again to wake the one that waits for its end: with layers of 100 us
-a second thread would gain nothing. So for a short time each looks at a word of memory again and again instead of sleeping.
+Waking a sleeping thread takes 20 to 40 us, and waking the one that waits for its end as long again: with layers of 100 us a
+second thread would gain nothing. So for a short time each thread spins on a word of memory instead of sleeping.
 
-    helper    stand_by(words, number, ...)    is FREE, looks until it is GIVEN something, which it RUNS; after so many looks it
+    helper    stand_by(words, number, ...)    is FREE, spins until it is GIVEN something, which it RUNS; after some time it
                                               is ASLEEP
     caller    change(words, place, FREE, GIVEN)
-              wait_for(words, helpers, ...)   until none of them RUNS anything any more, or for so many looks
+              wait_for(words, helpers, ...)   spins until none of them RUNS anything, or until some time has passed
 
-What a helper is GIVEN is Python's. A list of jobs, which are tables of compiled calls, it FOLLOWS where it stands, and is FREE
-again. Each thread goes from job to job by itself, as soon as all calls of the one before have ended; who comes late takes part
-in what is left. Between two layers of a net is no Python:
+Work that a helper is GIVEN is Python's. A list of jobs, which are tables of compiled calls, it FOLLOWS without returning to
+Python, and then it is FREE again. Each thread goes from job to job by itself, as soon as all calls of the previous one have
+ended. A thread that comes late takes part in the remaining calls. Between two layers of a net no Python runs:
 
-    caller    begin(jobs, words, helpers)     CALLED are those that are FREE, then those that are ASLEEP, which are to be woken
-              finish(jobs, words, ...)        follows it to its end, too, until nobody else does
+    caller    begin(jobs, words, helpers)     CALLED are those that are FREE, then those that are ASLEEP, which must be woken
+              finish(jobs, words, ...)        follows the list to its end, too, until nobody else does
     sleeper   stand_by(words, number, ...)    once it is awake
 
-Who is GIVEN or CALLED and does not come before the end is called off: ASLEEP, whether it is or not. If it is awake, it is FREE
-as soon as it looks.
+A helper that is GIVEN or CALLED and does not come before the end is called off: its word becomes ASLEEP, whether it sleeps or
+not. If it is awake, it is FREE as soon as it looks at its word.
 
-Nor has a helper that was woken for a list anything to do in Python at its end, where it would hold the GIL when the caller
-wants it back.
+A helper woken for a list does nothing in Python at its end either: it would hold the GIL when the caller wants it back.
 
-    list: JOBS words, then the addresses of jobs; for one time
-    job: HEAD words, then a row for each call: ROW words, and what its loop reads its arguments from (jit.py)
+    list: JOBS words, then the addresses of jobs; for one run
+    job: HEAD words, then a row for each call: ROW words, and those from which its loop reads its arguments (jit.py)
 
-A thread begins with its own part of a job's calls, as long as nobody has begun them, and then helps with the others': what it
-has written in one job it often reads in the next. Loops are given the addresses of both.
+A thread begins with the calls of its own part of a job that nobody has begun, and then helps with the others': it often reads
+in the next job what it has written in this one. The loops take lists and jobs by their addresses.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def _emit_store(builder: Any, registers: Registers, *given: Any) -> None:
 
 @intrinsic(_emit_store)
 def store(words: Words, place: int, value: int) -> None:
-    """words[place] = value, seen by other threads after all that was written before."""
+    """Set words[place] to value. A thread that sees it also sees everything written before."""
     words[place] = value
 
 
@@ -125,7 +124,7 @@ def _emit_wait_while(builder: Any, registers: Registers, *given: Any) -> None:
 
 @intrinsic(_emit_wait_while)
 def wait_while(words: Words, place: int, value: int, most: int) -> None:
-    """Spin until words[place] is another value, at most `most` times, at least once."""
+    """Spin while words[place] is value: at least once, at most `most` times."""
     for _ in range(most):
         if words[place] != value:
             return
@@ -139,7 +138,7 @@ def _emit_exchange(builder: Any, registers: Registers, *given: Any) -> Any:
 
 @intrinsic(_emit_exchange, returns=True)
 def exchange(words: Words, place: int, old: int, new: int) -> int:
-    """If words[place] is old, let it be new, at once; returns what it was."""
+    """Atomically set words[place] to new if it is old; return its previous value."""
     was = int(words[place])
     if was == old:
         words[place] = new
@@ -153,7 +152,7 @@ def _emit_place_of(builder: Any, registers: Registers, *given: Any) -> Any:
 
 @intrinsic(_emit_place_of, returns=True)
 def place_of(words: Words, address: int) -> int:
-    """Return the place at which the functions here find what lies at this address, in words or not."""
+    """Return the index into words for this address, which may be outside words."""
     return (address - address_of(words)) >> 3
 
 
@@ -164,7 +163,7 @@ def _emit_load(builder: Any, registers: Registers, *given: Any) -> Any:
 
 @intrinsic(_emit_load, returns=True)
 def load(words: Words, place: int) -> int:
-    """words[place], with all that was written before a store there."""
+    """Return words[place]. Everything written before its store is visible then."""
     return int(words[place])
 
 
@@ -191,7 +190,7 @@ def _emit_is_flagged(builder: Any, registers: Registers, *given: Any) -> Any:
 
 @intrinsic(_emit_is_flagged, returns=True)
 def is_flagged(words: Words, job: int) -> int:
-    """Return whether one of the flags of the job at this place is not 0, or NaN."""
+    """Return whether one of the flags of the job at this place is nonzero or NaN."""
     raise NotImplementedError
 
 
@@ -233,7 +232,7 @@ def _emit_run_calls(builder: Any, registers: Registers, *given: Any) -> None:
 def run_calls(words: Words, job: int, number: int) -> None:
     """Run calls of the job at this address, one after the other, until all have been begun.
 
-    number: of the thread, whose part comes first, and of its room. words: any.
+    number: the thread's, which selects the part that comes first, and its room. words: any.
     """
     raise NotImplementedError
 
@@ -245,7 +244,7 @@ def _emit_add(builder: Any, registers: Registers, *given: Any) -> Any:
 
 @intrinsic(_emit_add, returns=True)
 def add(words: Words, place: int, change: int) -> int:
-    """words[place] += change, at once; returns what it was."""
+    """Atomically add change to words[place]; return its previous value."""
     was = int(words[place])
     words[place] += change
     return was
@@ -253,12 +252,12 @@ def add(words: Words, place: int, change: int) -> int:
 
 @loop("int64, int64[::1], int64, int64, int64")
 def follow(jobs: int, words: Words, number: int, place: int, most: int) -> int:
-    """Run calls of the jobs of the list at this address, from the one at `place` on.
+    """Run calls of the jobs of the list at this address, from the job at `place` on.
 
-    number: of the thread, and of its room; the caller is 0. words: any.
+    number: the thread's, and its room's; the caller's is 0. words: any.
 
-    Returns the place of a job of which others still run calls after so many looks; at the end, or behind a job that is flagged,
-    -1 - place.
+    Returns the place of a job if others still run its calls after `most` spins; at the end, or after a job that is flagged, -1
+    - place.
     """
     mine = place_of(words, jobs)
     end = load(words, mine + END)
@@ -283,8 +282,9 @@ def follow(jobs: int, words: Words, number: int, place: int, most: int) -> int:
 
 @loop("int64[::1], int64, int64, int64")
 def stand_by(words: Words, number: int, most: int, pause: int) -> int:
-    """Look until the helper is GIVEN something, which it RUNS then, and `pause` looks more; or for `most` looks, and then it is
-    ASLEEP. CALLED, it follows the list and looks again. Returns whether it is ASLEEP.
+    """Spin until the helper RUNS what it was GIVEN, and then `pause` times more; after `most` spins it is ASLEEP.
+
+    If it is CALLED, it follows the list and spins again. Returns whether it is ASLEEP.
     """
     place = number * STEP
     while True:
@@ -307,13 +307,13 @@ def stand_by(words: Words, number: int, most: int, pause: int) -> int:
 
 @loop("int64[::1], int64, int64, int64")
 def change(words: Words, place: int, old: int, new: int) -> int:
-    """Return whether words[place] was old: it is new then, at once."""
+    """Atomically set words[place] to new if it is old; return whether it was."""
     return int(exchange(words, place, old, new) == old)
 
 
 @loop("int64[::1], int64, int64")
 def wait_for(words: Words, helpers: int, most: int) -> None:
-    """Spin until none of the helpers whose bits are set RUNS anything, at most `most` times each."""
+    """Spin until none of the helpers whose bits are set RUNS anything, at most `most` times for each."""
     helper = 0
     while helpers >> helper:
         if helpers >> helper & 1:
@@ -323,8 +323,9 @@ def wait_for(words: Words, helpers: int, most: int) -> None:
 
 @loop("int64, int64[::1], int64")
 def begin(jobs: int, words: Words, helpers: int) -> int:
-    """Let at most so many helpers follow the new list at this address, from FIRST to END: those that are FREE, then those that
-    are ASLEEP. Returns the latter, as bits: they have to be woken.
+    """Let at most `helpers` helpers follow the new list at this address, from FIRST to END: FREE ones first, then ASLEEP ones.
+
+    Returns the latter as bits: they have to be woken.
     """
     mine, called, asleep = place_of(words, jobs), 0, 0
     for place in range(load(words, mine + FIRST), load(words, mine + END)):
@@ -349,7 +350,7 @@ def begin(jobs: int, words: Words, helpers: int) -> int:
 def finish(jobs: int, words: Words, most: int) -> int:
     """Follow the list to its end, as its caller, and call off the helpers that have not come.
 
-    Returns -1 - the place behind the last job that was run, once nobody else follows it; after so many looks 0.
+    Returns -1 - the place after the last job that ran, once nobody else follows the list; after `most` spins 0.
     """
     mine = place_of(words, jobs)
     place = follow(jobs, words, 0, load(words, mine + FIRST), most)
@@ -375,8 +376,9 @@ def finish(jobs: int, words: Words, most: int) -> int:
 
 
 class MachineCode(NamedTuple):
-    """The functions by which threads change words once there is machine code, whatever way loops run by then; finish as C calls
-    it: no signal is handled between an error and its beginning.
+    """The functions by which threads change words, as machine code, even if loops run in another way by then.
+
+    finish is called as C: no signal is handled between an error and its beginning.
     """
 
     finish: Callable[[int, Words, int], int]
@@ -388,7 +390,7 @@ class MachineCode(NamedTuple):
 
 @lru_cache(maxsize=1)
 def machine_code() -> MachineCode:
-    """Return the loops that change words. They have to be compiled."""
+    """Return the loops that change words, compiled."""
     wanted = finish, begin, stand_by, change, wait_for
     for one in wanted:
         one.compile(np.int64)
@@ -397,7 +399,7 @@ def machine_code() -> MachineCode:
 
 @lru_cache(maxsize=1)
 def looks() -> tuple[int, int]:
-    """Return how many looks take SECONDS and PAUSE on this machine."""
+    """Return how many spins take SECONDS and PAUSE on this machine."""
     words, many, times = np.zeros(STEP, np.int64), 400, []
     for _ in range(10):  # the fastest: in any, the system may have run something else
         start = time.perf_counter()
@@ -408,11 +410,11 @@ def looks() -> tuple[int, int]:
 
 
 class Apart:
-    """Sleeping threads, by their system's numbers, that are woken on another core than their waker's.
+    """Sleeping threads, by the system's numbers, that are to be woken on another core than their waker's.
 
-    In a virtual machine Linux takes a core that sleeps for one that the host has taken away, and puts a thread that is woken on
-    the waker's core. Both then share its time, while the other core is idle, until Linux moves one, some 10 to 40 ms later: as
-    long as many nets take. So the waker's core is forbidden to a thread for as long as it takes to wake.
+    In a virtual machine Linux takes a sleeping core for one that the host has taken away, and puts a woken thread on the
+    waker's core. Both then share its time, while the other core is idle, until Linux moves one, some 10 to 40 ms later: as long
+    as many nets take. So a thread may not use the waker's core while it wakes.
     """
 
     def __init__(self, threads: Iterable[int]) -> None:
@@ -421,7 +423,7 @@ class Apart:
         """From which core a thread has been sent away, and on which it may run once it is awake."""
 
     def send_away(self, number: int) -> None:
-        """Keep the thread with this number, which this thread is about to wake, off this core."""
+        """Keep the thread with this number, which the calling thread is about to wake, off the caller's core."""
         if (here := _this_core()) < 0:
             return
         if (before := self._sent[number]) and before[0] == here:
@@ -435,7 +437,7 @@ class Apart:
                 os.sched_setaffinity(self._threads[number], cores - {here})
 
     def let_back(self, number: int) -> None:
-        """Let the calling thread, which has this number and is awake, run on all its cores again."""
+        """Let the calling thread, which has this number and is awake, use all its cores again."""
         before, self._sent[number] = self._sent[number], None
         if before:
             try:  # noqa: SIM105 - no other call, in which another thread might look at both
@@ -445,14 +447,14 @@ class Apart:
 
 
 def _this_core() -> int:
-    """On which the calling thread runs; -1: unknown."""
+    """Return the core on which the calling thread runs; -1 if unknown."""
     getcpu = _getcpu()
     return int(getcpu()) if getcpu else -1
 
 
 @lru_cache(maxsize=1)
 def _getcpu() -> Callable[[], int] | None:
-    """C's function, where threads can be sent to cores: Linux."""
+    """Return C's sched_getcpu on systems where threads can be bound to cores (Linux), else None."""
     return getattr(ctypes.PyDLL(None), "sched_getcpu", None) if hasattr(os, "sched_setaffinity") else None
 
 
@@ -461,7 +463,7 @@ NOBODY: Words = np.zeros(0, np.int64)
 
 
 class AwakePool(Pool):
-    """A pool whose threads look for more to do for a while, awake, before they sleep, and follow lists of jobs."""
+    """A pool whose threads spin for a while before they sleep, and follow lists of jobs."""
 
     idle = IDLE
 
@@ -493,7 +495,7 @@ class AwakePool(Pool):
         self._apart.let_back(number)
 
     def has_come(self, number: int) -> bool:
-        """Return whether the thread, which is awake, runs what it was given. It looks for a while first, and follows lists."""
+        """Let the thread, which is awake, spin for a while and follow lists; return whether it runs what it was given."""
         some = looks() if self._stays_awake() and number < MOST else (1, 1)
         return not self._code.stand_by(self.words, number, *some)
 
@@ -503,21 +505,21 @@ class AwakePool(Pool):
             self._code.wait_for(self.words, sum(1 << number for number in mine), looks()[0])
 
     def _stays_awake(self) -> bool:
-        """Return whether threads look for more to do, and callers at what they do: if each has a core."""
+        """Return whether threads and callers spin: only if loops are compiled and each thread has a core."""
         return jit.in_use() and self.with_cores == len(self.given)
 
     def end(self) -> None:
-        """No thread may be in compiled code, which is about to be freed."""
+        """Stop the threads and wait for them: compiled code is about to be freed."""
         self.stop()
         for thread in self.threads:
             thread.join(2 * SECONDS)
 
 
 def run_jobs(jobs: array[int], widest: int) -> int:
-    """Run the jobs of the list (int64), one after the other, each on all threads, the caller's included.
+    """Run the jobs of the list (int64), one after the other, each on all threads including the caller's.
 
-    widest: most calls of a job. Returns the place behind the last that was run: the list's end, or behind one that is flagged.
-    The loops have to be compiled.
+    widest: most calls of a job. Returns the place after the last job that ran: the list's end, or after a flagged job. The
+    loops have to be compiled.
     """
     (address, _), words, many, left = jobs.buffer_info(), NOBODY, 0, 0  # of NumPy's arrays it would take ten times as long
     code = machine_code()  # before a pool is made, which others may wait for

@@ -59,14 +59,17 @@ def _other_contrast(pixels: Pixels, param: caffe_pb2.DistortionParameter, random
 
 
 def saturated(pixels: Pixels, factor: float) -> Pixels:
-    """(H, W, 3) with its saturation times factor."""
+    """Return pixels (H, W, 3) with the saturation multiplied by factor."""
     hsv = hsv_of(pixels)
     hsv[:, :, 1:2] = in_strips(lambda part: as_bytes(part.astype(np.float32) * factor), hsv[:, :, 1:2])
     return bgr_of(hsv)
 
 
 def hue_shifted(pixels: Pixels, delta: float) -> Pixels:
-    """(H, W, 3) with delta, in steps of 2 degrees, added to its hue; a negative sum becomes 0 (red), as in the fork."""
+    """Return pixels (H, W, 3) with delta added to the hue, in steps of 2 degrees.
+
+    A negative sum becomes 0 (red), as in the fork.
+    """
     hsv = hsv_of(pixels)
     hsv[:, :, :1] = in_strips(lambda part: as_bytes(part.astype(np.float32) + delta), hsv[:, :, :1])
     return bgr_of(hsv)
@@ -75,7 +78,9 @@ def hue_shifted(pixels: Pixels, delta: float) -> Pixels:
 def expanded(
     pixels: Pixels, param: caffe_pb2.ExpansionParameter, mean: Array | None, random: np.random.Generator
 ) -> tuple[Pixels, Array | None]:
-    """Return pixels (H, W, C) on a larger canvas of mean (C or 1, 1, 1; None: 0), and the canvas (4,) relative to the image.
+    """Return pixels (H, W, C) on a larger canvas, and the canvas (4,) relative to the image.
+
+    The canvas has the colour of mean (C or 1, 1, 1), or 0 if it is None.
 
     At random, or for a max_expand_ratio of 1, the unchanged image and None. Raises DataError above limits.pixels.
     """
@@ -93,12 +98,12 @@ def expanded(
 
 
 def as_bytes(values: Array) -> NDArray[np.uint8]:
-    """values, rounded and clipped to 0 .. 255."""
+    """Return values, rounded and clipped to 0 .. 255."""
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
 def hsv_of(pixels: Pixels) -> Pixels:
-    """(H, W, 3) blue, green, red as hue (in steps of 2 degrees, 0 .. 179), saturation and value. Raises DataError."""
+    """Return blue, green, red (H, W, 3) as hue (in steps of 2 degrees, 0 .. 179), saturation and value. Raises DataError."""
     if pixels.shape[2] != 3:
         raise DataError(f"hue and saturation need images of 3 channels, got {pixels.shape[2]}")
     return in_strips(_hsv, pixels)
@@ -116,7 +121,7 @@ def _hsv(pixels: Pixels) -> Pixels:
 
 
 def bgr_of(hsv: Pixels) -> Pixels:
-    """Return the inverse of hsv_of; hue is taken modulo 180."""
+    """Return hue, saturation and value as blue, green and red, the inverse of hsv_of. The hue is taken modulo 180."""
     return in_strips(_bgr, hsv)
 
 

@@ -1,4 +1,4 @@
-"""Boxes beside an image in a Datum, as YOLO's forks store them, and a random part of the image with those whose centres it has.
+"""Boxes stored with an image in a Datum, as in YOLO's forks; random parts of the image with the boxes centred in them.
 
 float_data holds six numbers for each box: class from 0, difficult, and centre and size, of which 1 is the image's size.
 Source: data_transformer.cpp of yeahkun/caffe-yolo and choasup/caffe-yolo9000.
@@ -39,8 +39,9 @@ def boxes_of(datum: caffe_pb2.Datum) -> Array:
 
 
 def random_part(image: Pixels, boxes: Array, random: np.random.Generator) -> tuple[Pixels, Array]:
-    """Return a part of an image (H, W, C), resized to the image's size, and the boxes (G, 6) whose centres are in it, in its
-    units.
+    """Return a random part of an image (H, W, C), resized to the image's size, and the boxes (G, 6) whose centres are in it.
+
+    The boxes are relative to the part.
 
     Parts are drawn until one has a box's centre. Corners are whole pixels, cut. Raises DataError where no part can have one.
     """
@@ -65,8 +66,10 @@ def random_part(image: Pixels, boxes: Array, random: np.random.Generator) -> tup
 
 
 def cells_of_boxes(boxes: Array, side: int) -> Array:
-    """Boxes (G, 6) as caffe-yolo's labels (7 side^2,): difficult, whether there is one, class (-1: none), centre and size, of
-    each of side x side cells; of boxes with their centres in one cell the last counts.
+    """Return boxes (G, 6) as caffe-yolo's labels (7 side^2,), for side x side cells.
+
+    They hold, each for all cells: difficult, whether there is a box, its class (-1: none), its centre and size. If several
+    boxes have their centres in one cell, the last counts.
     """
     difficult, there, kinds = np.zeros(side * side, F), np.zeros(side * side, F), np.full(side * side, -1, F)
     places = np.zeros((side * side, 4), F)
@@ -78,7 +81,10 @@ def cells_of_boxes(boxes: Array, side: int) -> Array:
 
 
 def rows_of_boxes(boxes: Array, most: int) -> Array:
-    """Boxes (G, 6) as caffe-yolov2's labels (5 most,): class, centre and size of each, then 0. Raises DataError for more."""
+    """Return boxes (G, 6) as caffe-yolov2's labels (5 most,): class, centre and size of each, then 0.
+
+    Raises DataError for more.
+    """
     if len(boxes) > most:
         raise DataError(f"{len(boxes)} boxes are stored, and labels hold {most}")
     labels = np.zeros((most, 5), F)

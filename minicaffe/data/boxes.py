@@ -19,13 +19,13 @@ Array = NDArray[Any]
 
 
 def box_area(boxes: Array) -> Array:
-    """Areas (N,) of boxes (N, 4), counted inclusively."""
+    """Return the areas (N,) of boxes (N, 4), counted inclusively."""
     area: Array = (boxes[:, 2] - boxes[:, 0] + 1) * (boxes[:, 3] - boxes[:, 1] + 1)
     return area
 
 
 def bbox_overlaps(boxes: Array, others: Array) -> Array:
-    """Intersection over union (N, K), in float64, of boxes (N, 4) with others (K, 4)."""
+    """Return the intersection over union (N, K), in float64, of boxes (N, 4) with others (K, 4)."""
     a, b = np.asarray(boxes, np.float64), np.asarray(others, np.float64)
     ax1, ay1, ax2, ay2 = a.T[:4, None]  # (1, N) against (K, 1): the inner loop is over the N boxes, usually anchors
     bx1, by1, bx2, by2 = b.T[:4, :, None]
@@ -45,7 +45,7 @@ def bbox_transform(boxes: Array, targets: Array) -> Array:
 
 
 def bbox_transform_inv(boxes: Array, deltas: Array) -> Array:
-    """Boxes (N, 4) moved by deltas (N, 4 K), K regressions a row: (N, 4 K) in deltas' type; sizes may be inf."""
+    """Return boxes (N, 4) moved by deltas (N, 4 K), K regressions a row: (N, 4 K) in deltas' type. Sizes may be inf."""
     size, centre = _size_and_centre(boxes.astype(deltas.dtype, copy=False))
     parts = deltas.reshape(len(deltas), deltas.shape[1] // 4, 4)
     middle = parts[..., :2] * size[:, None] + centre[:, None]
@@ -55,7 +55,7 @@ def bbox_transform_inv(boxes: Array, deltas: Array) -> Array:
 
 
 def clip_boxes(boxes: Array, image_shape: ArrayLike) -> Array:
-    """Boxes (N, 4 K) with x in [0, width - 1] and y in [0, height - 1]; image_shape: height, width."""
+    """Return boxes (N, 4 K) clipped to x in [0, width - 1] and y in [0, height - 1]. image_shape: height, width."""
     height, width = np.asarray(image_shape)[:2]
     clipped: Array = boxes.copy()
     for first, end in ((0, width), (1, height)):
@@ -64,7 +64,7 @@ def clip_boxes(boxes: Array, image_shape: ArrayLike) -> Array:
 
 
 def large_enough(boxes: Array, least: float) -> Array:
-    """Return whether each of boxes (N, 4) is at least `least` wide and high: (N,); False for a box with NaN."""
+    """Return whether each of boxes (N, 4) is at least `least` wide and high (N,). A box with NaN gives False."""
     enough: Array = np.all(boxes[:, 2:4] - boxes[:, :2] + 1 >= least, axis=1)
     return enough
 
@@ -77,6 +77,6 @@ def rows(blob: Blob) -> Array:
 
 
 def _size_and_centre(boxes: Array) -> tuple[Array, Array]:
-    """(width, height) (N, 2) and (x, y) of the centre (N, 2)."""
+    """Return (width, height) (N, 2) and (x, y) of the centre (N, 2)."""
     size = boxes[:, 2:4] - boxes[:, :2] + 1
     return size, boxes[:, :2] + size.dtype.type(0.5) * size

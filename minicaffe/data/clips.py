@@ -3,10 +3,9 @@
     PATH START LABEL       a line of a list of clips; PATH LABEL where the start is drawn from a video file
     FOLDER LENGTH LABEL    a line of a list of segments; the frames are numbered from 1 to LENGTH
 
-FFmpeg's readers of play lists open other files and addresses. A file is therefore read as what its name says (FORMATS), never
-as what it looks like.
-Source: C3D's video_data_layer.cpp, image_io.cpp and data_transformer.cpp (Tran et al., 2015); the same files and io.cpp of
-temporal segment networks (Wang et al., 2016).
+FFmpeg's readers of play lists open other files and addresses. A file is therefore read as the format that its name says
+(FORMATS), never as the one that its content suggests. Source: C3D's video_data_layer.cpp, image_io.cpp and data_transformer.cpp
+(Tran et al., 2015); the same files and io.cpp of temporal segment networks (Wang et al., 2016).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ FORMATS = {
 
 
 def frame_count(path: str | PathLike[str]) -> int:
-    """Return the number of frames that are stored, none of which is decoded.
+    """Return the number of stored frames, without decoding any.
 
     Raises DataError, also for 0, and Error without PyAV.
     """
@@ -55,7 +54,7 @@ def frame_count(path: str | PathLike[str]) -> int:
 
 
 def read_frames(path: str | PathLike[str], start: int = 0, stop: int | None = None, step: int = 1) -> Iterator[Pixels]:
-    """Yield every step-th frame from start to before stop (H, W, 3) blue, green, red.
+    """Yield every step-th frame (H, W, 3), blue, green, red, from start to before stop.
 
     Raises DataError where the video ends early, after the frames up to there.
     """
@@ -100,8 +99,9 @@ FIELDS = ("scale", "mirror", "crop_size", "mean_file", "mean_value")
 
 
 class Clip(NamedTuple):
-    """A clip of a list: its video or folder of frames, its first frame (or, where starts are drawn in a folder, the number of
-    frames), its labels, and its line number, from 1.
+    """A clip of a list: its video or folder of frames, its first frame, its labels, and its line number, from 1.
+
+    start: where starts are drawn in a folder, the number of frames.
     """
 
     name: str
@@ -140,7 +140,7 @@ def read_clips(path: str | PathLike[str], has_start: bool, several: bool) -> lis
 
 
 def read_video(path: str, start: int, length: int, step: int) -> list[Pixels]:
-    """Return the frames (H, W, 3) of a video from start on, every step-th. Raises DataError where the video ends early."""
+    """Return `length` frames (H, W, 3) of a video, every step-th from start on. Raises DataError if the video ends early."""
     check_length(path, frame_count(path), start, length, step)
     return list(read_frames(path, start, start + length * step, step))
 
@@ -153,7 +153,7 @@ def check_length(path: str, count: int, start: int, length: int, step: int) -> N
 
 
 def read_folder(folder: str, start: int, length: int, step: int) -> list[Pixels]:
-    """Return the frames (H, W, 3) of a folder from number start on, every step-th.
+    """Return `length` frames (H, W, 3) of a folder, every step-th from number start on.
 
     Raises DataError for one that cannot be read.
     """
@@ -162,7 +162,7 @@ def read_folder(folder: str, start: int, length: int, step: int) -> list[Pixels]
 
 
 def as_clip(frames: list[Pixels], height: int, width: int) -> Pixels:
-    """Frames as one array (3, L, H, W), resized where a size is given. Raises DataError for frames of several sizes."""
+    """Return frames as one array (3, L, H, W), resized where a size is given. Raises DataError for frames of several sizes."""
     sized = [resized(frame, height, width) if height else frame for frame in frames]
     if len({frame.shape for frame in sized}) > 1:
         raise DataError("the frames have several sizes: give new_height and new_width")
@@ -171,7 +171,7 @@ def as_clip(frames: list[Pixels], height: int, width: int) -> Pixels:
 
 
 class ClipTransformer:
-    """y = (x - mean) * scale of clips (3, L, H, W), cropped and mirrored at random, all frames alike.
+    """The transformation of clips (3, L, H, W): y = (x - mean) * scale, cropped and mirrored at random, all frames alike.
 
     The crop is central in TEST. mean_file: a clip's mean (1, 3, L, H, W). last: whether the last place may be cropped too; C3D
     v1.0 never does. Raises DataError for other fields of transform_param, a mean that does not fit and a clip smaller than the
@@ -235,7 +235,7 @@ class ClipTransformer:
             out[...] = out[..., ::-1].copy()
 
     def _mean_of(self, clip: Pixels) -> Array:
-        """Return the mean of the whole clip (3, L, H, W)."""
+        """Return the mean in the shape of the whole clip (3, L, H, W)."""
         assert self.mean is not None
         if self.param.mean_file and self.mean.shape != clip.shape:
             raise DataError(f"mean_file {self.param.mean_file} has shape {self.mean.shape}, the clip has {clip.shape}")
@@ -254,7 +254,10 @@ OWN = ("fix_crop", "more_fix_crop", "multi_scale", "scale_ratios", "max_distort"
 
 
 def check_pattern(pattern: str, in_colour: bool) -> str:
-    """Return the pattern of the frames' names, as C's printf takes it; "" is the default. Raises DataError for another form."""
+    """Return the pattern of the frames' names, as C's printf takes it; "" means the default.
+
+    Raises DataError for another form.
+    """
     pattern = pattern or NAMES[in_colour]
     wanted = [NUMBER] if in_colour else ["%c", NUMBER]
     if not re.fullmatch("[^%]*".join(["", *wanted, ""]), pattern):
@@ -264,7 +267,10 @@ def check_pattern(pattern: str, in_colour: bool) -> str:
 
 
 def offsets(length: int, segments: int, frames: int, random: np.random.Generator | None) -> list[int]:
-    """Return the frames before each segment's; random: drawn from it, else in the middle. A part that is too short gives 1."""
+    """Return the number of the frame before each segment. A part of the video that is too short gives 1.
+
+    random: draws the segment's place in its part; None puts it in the middle.
+    """
     part = length // segments
     if part < frames:
         return [1] * segments
@@ -273,19 +279,19 @@ def offsets(length: int, segments: int, frames: int, random: np.random.Generator
 
 
 def read_segments(folder: str, pattern: str, starts: list[int], frames: int, in_colour: bool) -> list[Pixels]:
-    """Return the frames of all segments, one after another: (H, W, 3), or of flow x and y, (H, W, 1) each. Raises DataError."""
+    """Return the frames of all segments in order, (H, W, 3), or of flow x and y, (H, W, 1) each. Raises DataError."""
     numbers = [start + i for start in starts for i in range(1, frames + 1)]
     names = [pattern % n for n in numbers] if in_colour else [pattern % (way, n) for n in numbers for way in "xy"]
     return [read_image(granted(f"{folder}/{name}"), in_colour) for name in names]
 
 
 class SegmentTransformer:
-    """y = (x - mean) * scale of all channels of a video (C, H, W), cropped and mirrored alike.
+    """The transformation of videos (C, H, W): y = (x - mean) * scale, all channels cropped and mirrored alike.
 
-    In TRAIN the crop is drawn, with multi_scale of several sizes, scale_ratios of the short side, then resized to crop_size;
-    with fix_crop one of 5 places, with more_fix_crop of 13. In TEST it is central. is_flow: mirroring makes x 255 - x.
-    mean_value: one, or some that repeat over the channels; mean_file: of the whole video. Raises DataError for other fields of
-    transform_param and values that do not fit.
+    In TRAIN the crop is drawn. With multi_scale it has one of several sizes, scale_ratios of the short side, and is then
+    resized to crop_size. With fix_crop it is at one of 5 places, with more_fix_crop of 13. In TEST it is central. is_flow:
+    mirroring makes x 255 - x. mean_value: one, or some that repeat over the channels; mean_file: of the whole video. Raises
+    DataError for other fields of transform_param and values that do not fit.
     """
 
     def __init__(
@@ -348,7 +354,7 @@ class SegmentTransformer:
         return lengths[i], lengths[j]
 
     def _place(self, down: int, right: int) -> tuple[int, int]:
-        """Return the crop's first row and column, of which there are down + 1 and right + 1."""
+        """Return the crop's first row and column, from 0 to down and from 0 to right."""
         if not self.is_train:
             return down // 2, right // 2
         if not self.param.fix_crop:
@@ -360,7 +366,7 @@ class SegmentTransformer:
         return y * (down // 4), x * (right // 4)
 
     def _mean_of(self, shape: tuple[int, ...], window: tuple[slice, slice]) -> Array:
-        """Return the mean of a crop (C, H, W); of multi_scale the mean's first rows and columns, as in the original."""
+        """Return the mean of a crop (C, H, W). With multi_scale it is the mean's first rows and columns, as in the original."""
         assert self.mean is not None
         if not self.param.mean_file:
             return np.tile(self.mean, (shape[0] // len(self.mean), 1, 1))

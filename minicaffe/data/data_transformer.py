@@ -42,7 +42,7 @@ class Window(NamedTuple):
 
 
 class ResizeAndNoise:
-    """resize_param and noise_param of a transform_param, if given. Raises DataError."""
+    """The resize_param and noise_param of a transform_param, if given. Raises DataError."""
 
     def __init__(self, param: caffe_pb2.TransformationParameter) -> None:
         self.resize = param.resize_param if param.HasField("resize_param") else None
@@ -61,7 +61,7 @@ class ResizeAndNoise:
         return new
 
     def __call__(self, pixels: Array, random: np.random.Generator) -> tuple[Array, Array | None]:
-        """Return pixels (H, W, C), changed, and the frame (4,) that boxes are now relative to, None if unchanged."""
+        """Return pixels (H, W, C), resized and with noise, and the frame (4,) that boxes are now relative to, or None."""
         frame = None
         if self.resize is not None:
             check_bytes(pixels, "resize_param")
@@ -73,13 +73,13 @@ class ResizeAndNoise:
 
 
 def check_bytes(pixels: Array, field: str) -> None:
-    """Raise DataError unless pixels are bytes, as the field requires."""
+    """Raise DataError, naming the field that needs bytes, if pixels are not bytes."""
     if pixels.dtype != np.uint8:
         raise DataError(f"{field} needs images of bytes, but these are floats")
 
 
 class DataTransformer:
-    """Transforms images (C, H, W) by transform_param. Mean values are in the channels' order.
+    """The transformation of images (C, H, W) by transform_param. Mean values are in the channels' order.
 
     color: how to decode an encoded image (True for force_color, False for force_gray, None: as stored).
     Raises DataError for contradictory fields, a mean that does not fit, and an image smaller than the crop.
@@ -146,8 +146,10 @@ def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | N
 
 
 def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) -> Array:
-    """Return the mean to subtract from a crop (C, H, W): mean values, the window of a mean image of the whole image's size, or
-    a mean image of the crop's size. Raises DataError for another shape.
+    """Return the mean to subtract from a crop (C, H, W).
+
+    It is mean values, the window of a mean image of the whole image's size, or a mean image of the crop's size. Raises
+    DataError for another shape.
     """
     if file and mean.shape == shape:  # a mean of the crop's size is subtracted whole, wherever the crop is
         return mean
@@ -156,7 +158,7 @@ def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) ->
 
 
 def check_mean(mean: Array, shape: tuple[int, ...], file: str) -> None:
-    """Raise DataError for a mean image of another shape, and for another number of mean values than channels."""
+    """Raise DataError for a mean image of another shape, and for a number of mean values that is not 1 or the channels'."""
     if file and mean.shape != shape:
         raise DataError(f"mean_file {file} has shape {mean.shape}, the image has {tuple(shape)}")
     if not file and len(mean) not in (1, shape[0]):
@@ -173,7 +175,7 @@ def crop_of(param: caffe_pb2.TransformationParameter) -> tuple[int, int]:
 
 
 def warn_of_no_effect(layer: Layer, boxes: bool) -> None:
-    """Warn of fields in the layer's transform_param without effect, as in the fork. boxes: the layer is AnnotatedData."""
+    """Warn of fields of the layer's transform_param that have no effect, as in the fork. boxes: the layer is AnnotatedData."""
     param = layer.param.transform_param
     for name in BOXES_FIELDS:
         if not boxes and param.HasField(name):  # type: ignore[arg-type]
@@ -187,7 +189,7 @@ class Cut:
     """A rule of cropping and mirroring images.
 
     crop: height and width, or (0, 0). random: at random places, not in the centre. padding: the label around images that are
-    smaller than the crop; None refuses them. every: only every so many-th row and column has labels; not beside a crop.
+    smaller than the crop; None refuses them. every: labels are only at each every-th row and column; not with a crop.
     """
 
     crop: tuple[int, int]
@@ -198,7 +200,7 @@ class Cut:
 
 
 class LabelledTransformer:
-    """Transforms images (C, H, W) with their labels (H, W).
+    """The transformation of images (C, H, W) with their labels (H, W).
 
     Raises DataError for a mean that does not fit, and for fields of transform_param that would part the labels from the image.
     """

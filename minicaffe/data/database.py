@@ -1,4 +1,4 @@
-"""Databases of keys and values, ordered by key (LMDB and LevelDB), and the Datum that each value is.
+"""Databases of keys and values, ordered by key (LMDB and LevelDB), and the Datum stored as each value.
 
     with open_database("train_lmdb", "lmdb") as database:   for key, value in database.items(): ...
     with new_database("train_lmdb", "lmdb") as writer:      writer.put(key, value)
@@ -36,7 +36,7 @@ def parse_datum(value: bytes, name: str) -> caffe_pb2.Datum:
 
 
 def datum_array(datum: caffe_pb2.Datum, name: str, color: bool | None = None) -> NDArray[Any]:
-    """Return its values (C, H, W), uint8 or float32. color: how to decode an encoded image (None: as stored).
+    """Return the Datum's values (C, H, W), uint8 or float32. color: how to decode an encoded image (None: as stored).
 
     Raises DataError for an image that cannot be decoded, and if the number of values does not match the shape.
     """
@@ -77,7 +77,7 @@ class Database(Protocol):
     path: str
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values, from the first key >= start. Raises DataError."""
+        """Yield keys and values, from the first key >= start. Raises DataError."""
 
     def count(self) -> int | None:
         """Return the number of items; None if that is unknown without reading them."""
@@ -107,7 +107,7 @@ def open_database(path: str, backend: str) -> Database:
 
 @contextmanager
 def new_database(path: str, backend: str) -> Iterator[Writer]:
-    """Make a new database, complete or absent: it is written beside path and renamed at the end of the block.
+    """Make a new database, complete or absent: it is written next to path, and renamed at the end of the block.
 
     Raises Error if path exists or cannot be written.
     """

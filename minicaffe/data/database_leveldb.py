@@ -59,7 +59,7 @@ class TableReader:
         self.path, self.table, self.held = path, table, held
 
     def records(self, start: bytes = b"") -> Iterator[tuple[Key, memoryview]]:
-        """Keys and values, in the table's order, from the first name >= start. Raises DataError."""
+        """Yield keys and values, in the table's order, from the first name >= start. Raises DataError."""
         last: Key | None = None
         for at, size, until in self._places():
             if until.name < start:  # until is at least the block's last key
@@ -79,7 +79,7 @@ class TableReader:
             raise DataError(f"{self.path}: damaged LevelDB: its last key differs from the manifest")
 
     def _places(self) -> Iterator[tuple[int, int, Key]]:
-        """Yield the blocks in order: offset, size, and a key >= the last key."""
+        """Yield the blocks in order: offset, size, and a key >= the block's last key."""
         end = self.table.length - FOOTER.size
         if end < 0:
             raise DataError(f"{self.path}: damaged LevelDB: it is too short for a table")
@@ -123,7 +123,7 @@ class TableReader:
         return block
 
     def _unpacked(self, at: int, data: memoryview) -> memoryview:
-        """Return the data that Snappy compressed."""
+        """Return the data as Snappy unpacks it."""
         advice = f"{self.path}: it is packed with Snappy, which needs cramjam: {install('leveldb')}"
         cramjam = optional_module("cramjam", advice)
         try:
@@ -175,7 +175,7 @@ class TableReader:
 
 
 def _handle(data: bytes | memoryview, offset: int) -> tuple[int, int, int]:
-    """Return the place of a block: its offset and size; and the offset after these two numbers. Raises WireError."""
+    """Return the offset and size of a block, and the offset after these two numbers. Raises WireError."""
     at, offset = varint(data, offset, len(data))
     size, offset = varint(data, offset, len(data))
     return at, size, offset
@@ -200,7 +200,7 @@ class LevelDatabase:
         self.recent = read_logs(self._logs(manifest), manifest.sequence)
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values, ordered by key, from the first key >= start. Raises DataError."""
+        """Yield keys and values, ordered by key, from the first key >= start. Raises DataError."""
         count, last = 0, None
         try:
             for key, value in self._entries(start):
@@ -249,7 +249,10 @@ class LevelDatabase:
                 heapreplace(heap, (following[0], number, following[1], records))
 
     def _tables(self, manifest: Manifest) -> list[tuple[str, Table]]:
-        """Return the files of the tables. Raises DataError if any is missing or has another length than the manifest says."""
+        """Return each table with its file's path.
+
+        Raises DataError if one is missing or has another length than in the manifest.
+        """
         found, missing = [], []
         for table in manifest.tables:
             paths = [os.path.join(self.path, f"{table.number:06d}{suffix}") for suffix in SUFFIXES]
@@ -270,7 +273,7 @@ class LevelDatabase:
         return found
 
     def _logs(self, manifest: Manifest) -> list[str]:
-        """Return the logs of entries that no table holds, the oldest first."""
+        """Return the paths of the logs of entries that no table holds, the oldest first."""
         numbers, tables = set(), False
         with os_errors_as(DataError, f"{self.path}: cannot be read"), os.scandir(self.path) as entries:
             for entry in entries:

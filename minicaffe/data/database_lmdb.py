@@ -1,5 +1,6 @@
-"""LMDB: read page by page by minicaffe, because LMDB's C code trusts a file and ends the process over a damaged one; written
-with py-lmdb (minicaffe[lmdb]).
+"""LMDB: read page by page by minicaffe, written with py-lmdb (minicaffe[lmdb]).
+
+LMDB's C code trusts a file, and ends the process over a damaged one.
 
     page 0, 1: two metas; the later transaction is valid
     branch page: key of the lowest item below -> page    leaf page: key -> value, or its overflow pages
@@ -41,7 +42,7 @@ NODE = struct.Struct("<4H")
 
 
 class Meta(NamedTuple):
-    """The values of a meta page that are used."""
+    """The values of a meta page that minicaffe uses."""
 
     page_size: int
     flags: int
@@ -71,7 +72,7 @@ class LmdbDatabase:
             raise self._damaged(f"it declares {self.meta.entries} items, more than fit into it")
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values, ordered by key, from the first key >= start. Raises DataError."""
+        """Yield keys and values, ordered by key, from the first key >= start. Raises DataError."""
         if self.meta.root == EMPTY:
             return
         with os_errors_as(DataError, f"{self.path}: cannot be read"), KeptOpen(opened(self.file)) as file:
@@ -150,7 +151,7 @@ class _Walk:
         return page[begin : begin + length]
 
     def _big(self, number: int, place: bytes, length: int) -> bytes:
-        """Return the value on the overflow pages whose number is at place."""
+        """Return the value on overflow pages; place: the bytes of the first page's number."""
         if len(place) < 8:
             raise self._damaged(number, "a value extends beyond it")
         limits.check(f"{self.database.path}: a value", length, "bytes")

@@ -54,7 +54,7 @@ def class_name(index: int, names: Sequence[str] | None) -> str:
 
 
 def _label(pen: ImageDraw.ImageDraw, font: Any, text: str, box: Floats, colour: str) -> None:
-    """Write white text on a plate at the top left corner of box, moved to stay inside the picture."""
+    """Write white text on a plate at the top left corner of box, inside the picture."""
     left, top, right, bottom = pen.textbbox((0, 0), text, font=font)
     width, height = right - left + 6, bottom - top + 6
     x = min(max(float(box[0]), 0), max(pen.im.size[0] - width, 0))
@@ -65,7 +65,7 @@ def _label(pen: ImageDraw.ImageDraw, font: Any, text: str, box: Floats, colour: 
 
 
 def default_font(size: int) -> Any:
-    """Pillow's default font; before Pillow 10.1 it has a fixed size."""
+    """Return Pillow's default font. Before Pillow 10.1 it has a fixed size."""
     try:
         return ImageFont.load_default(size=size)
     except TypeError:
@@ -83,8 +83,9 @@ Place = tuple[float, float, float]
 def draw_people(
     image: NDArray[np.uint8], people: Sequence[Mapping[int, Place]], limbs: Sequence[tuple[int, int]]
 ) -> Image.Image:
-    """Return a picture of image (H, W, 3), BGR, with the limbs of people, each a mapping from a part's number to its x, y and
-    score. A limb has one colour in all people.
+    """Return a picture of image (H, W, 3), BGR, with the limbs of people. A limb has one colour in all people.
+
+    people: for each person a mapping from a part's number to its x, y and score.
     """
     picture = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
     pen = ImageDraw.Draw(picture)
@@ -103,8 +104,9 @@ LEAST_WIDTH = 320
 
 
 def draw_scores(image: NDArray[np.uint8], rows: Sequence[tuple[str, float]]) -> Image.Image:
-    """Return a picture of image (H, W, 3), BGR, and under it a line for each class: its name, its score, and a bar of that part
-    of the width. If a score is above 1, the bars are parts of the greatest one; below 0 there is no bar.
+    """Return a picture of image (H, W, 3), BGR, and below it a line for each class: its name, its score and a bar.
+
+    A bar's length is the score's share of 1, or of the greatest score if that is above 1. A score below 0 has no bar.
     """
     photo = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
     times = -(-LEAST_WIDTH // photo.width)
@@ -133,8 +135,9 @@ Image8 = NDArray[np.uint8]
 
 
 def palette() -> Image8:
-    """Return the colours (256, 3), RGB, of PASCAL VOC's masks: three bits of the class at a time, the lowest first, are bits of
-    red, green and blue, the highest first.
+    """Return the colours (256, 3), RGB, of PASCAL VOC's masks.
+
+    Three bits of the class at a time, the lowest first, are bits of red, green and blue, the highest first.
     """
     classes, colours = np.arange(256), np.zeros((256, 3), np.uint8)
     for bit in range(8):
@@ -182,7 +185,7 @@ _STEPS = ((15, 1, 1), (6, 0, -1), (4, 2, 1), (11, 1, -1), (13, 0, 1), (6, 2, -1)
 
 @cache
 def wheel() -> Array:
-    """Return the colours (55, 3), RGB, from 0 to 255, as the angle grows."""
+    """Return the colours (55, 3), RGB, from 0 to 255, in the order of the angle."""
     rows, colour = [], [255, 0, 0]
     for steps, channel, sign in _STEPS:
         for k in range(steps):

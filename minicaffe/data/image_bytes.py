@@ -1,4 +1,4 @@
-"""Image files as OpenCV's imread and imdecode read them for Caffe: (H, W, C) bytes; blue, green, red; grey; or as stored.
+"""Image files as OpenCV's imread and imdecode read them for Caffe: bytes (H, W, C) as blue, green, red; grey; or as stored.
 
 Source: Caffe's util/io.cpp (ReadImageToCVMat, DecodeDatumToCVMat, CVMatToDatum).
 """
@@ -38,7 +38,7 @@ OTHERS = {
 
 
 def other_format(start: bytes) -> str:
-    """Return what an image of a format that is not read is, by its first bytes: "a GIF image"; "" for any other file."""
+    """Return the kind of an image in an unsupported format, by its first bytes: "a GIF image"; "" for any other file."""
     return next((f"{kind} image" for pattern, kind in OTHERS.items() if re.match(pattern, start)), "")
 
 
@@ -58,9 +58,11 @@ is known. Of an animated WebP the first frame is read."""
 
 
 def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, name: str = "", *, upright: bool = True) -> Pixels:
-    """Return an image file, or the bytes of one, as (H, W, C). color: three channels; False: one, grey; None: as stored.
+    """Return an image file, or the bytes of one, as (H, W, C).
 
-    It is rotated by its EXIF orientation, except for color None, if upright. name: of bytes, for errors. Raises DataError.
+    color: True: three channels; False: one, grey; None: as stored.
+
+    With upright it is rotated by its EXIF orientation, except for color None. name: of bytes, for errors. Raises DataError.
     """
     from PIL import ImageOps
 
@@ -74,8 +76,8 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
 def read_labels(file: str | PathLike[str] | bytes, name: str = "") -> Pixels:
     """Return a label image, or the bytes of one, as (H, W, 1): each pixel's class.
 
-    Of a palette its indices (PASCAL VOC's PNGs), else the grey values. Raises DataError, also for colours and for more than 8
-    bits.
+    An image with a palette gives its indices (PASCAL VOC's PNGs), another one its grey values. Raises DataError, also for
+    colours and for more than 8 bits.
     """
     from PIL import ImageOps
 
@@ -99,7 +101,7 @@ def _classes(image: Any) -> Pixels:
 
 
 def pixels_of(image: Any) -> Pixels:
-    """Return an image of Pillow as (H, W, 3) blue, green, red: turned upright, 16 bits made 8, grey repeated, alpha dropped."""
+    """Return a Pillow image as (H, W, 3) blue, green, red: turned upright, 16 bits made 8, grey repeated, alpha dropped."""
     from PIL import ImageOps
 
     return _channels(ImageOps.exif_transpose(image), True, "")
@@ -107,7 +109,7 @@ def pixels_of(image: Any) -> Pixels:
 
 @contextmanager
 def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
-    """Open an image file, or the bytes of one, with Pillow; its pixels are not decoded yet.
+    """Open an image file, or the bytes of one, with Pillow, without decoding its pixels.
 
     Raises DataError for another format than FORMATS, for more than limits.pixels in the image or a TIFF's tile, for more bytes
     than these may take, for too little memory, and for whatever Pillow raises, here or in the block.
@@ -149,7 +151,7 @@ _unlimited = renewed(RLock())
 
 @contextmanager
 def _identified(stream: BinaryIO) -> Iterator[Any]:
-    """Open the image in stream with Pillow. Pillow's limit of pixels does not apply: limits.pixels decides.
+    """Open the image in stream with Pillow, without Pillow's limit of pixels: limits.pixels decides.
 
     Pillow's limit is global, so it is off only while such a large image is read, which includes decoding a TIFF's pixels.
     """
@@ -171,12 +173,12 @@ def _identified(stream: BinaryIO) -> Iterator[Any]:
 
 
 def most_bytes() -> int:
-    """Most bytes of an image file."""
+    """Return the most bytes that an image file may have."""
     return FILE_BYTES + PIXEL_BYTES * limits.pixels
 
 
 def _tile_pixels(image: Any) -> int:
-    """Return the pixels of a TIFF's tile, which is always decoded whole; 0 for strips.
+    """Return the number of pixels in a tile of a TIFF, which is always decoded whole; 0 for strips.
 
     Raises ValueError if libtiff, which decodes it, may read another size than Pillow: for a size that is not a number, and for
     one given twice, of which Pillow takes the last and libtiff the first.
@@ -189,7 +191,7 @@ def _tile_pixels(image: Any) -> int:
 
 
 def _stored_tags(image: Any) -> list[int]:
-    """Return the numbers of a TIFF's tags, with repetitions."""
+    """Return the numbers of a TIFF's tags, including repeated ones."""
     order: Literal["little", "big"] = "little" if image.tag_v2.prefix == b"II" else "big"
     with _kept_place(image.fp) as file:
         large = int.from_bytes(file.read(4)[2:], order) == BIG_TIFF
@@ -216,7 +218,7 @@ def _check_cost(image: Any) -> None:
 
 @contextmanager
 def _kept_place(file: BinaryIO) -> Iterator[BinaryIO]:
-    """Set the file to its beginning; its position is restored afterwards."""
+    """Set the file to its beginning in the block, then restore its position."""
     at = file.tell()
     file.seek(0)
     try:
@@ -239,7 +241,10 @@ def scan_count(data: bytes) -> int:
 
 
 def _webp_pixels(head: bytes) -> int:
-    """Height x width from the first 30 bytes of a WebP file, for which Pillow takes memory on opening; 0 for other files."""
+    """Return height x width from the first 30 bytes of a WebP file, or 0 for other files.
+
+    Pillow takes memory for a WebP file as soon as it opens it.
+    """
     if head[8:15] != b"WEBPVP8" or len(head) < 30:
         return 0
     if head[15:16] == b"X":  # extended: 24 bits each, less 1
@@ -271,7 +276,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def _eight_bits(image: Any) -> Any:
-    """Return a 16-bit image as an 8-bit one; any other unchanged."""
+    """Return a 16-bit image as an 8-bit one, any other image unchanged."""
     from PIL import Image
 
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I") else image  # I;16, I
@@ -292,12 +297,12 @@ def _channels(image: Any, color: bool | None, format_: str) -> Pixels:
 
 
 def _stored(image: Any, order: str) -> Pixels:
-    """(H, W, C), the channels in this order, as Pillow's raw encoder writes them."""
+    """Return the image as (H, W, C), the channels in this order, as Pillow's raw encoder writes them."""
     return np.frombuffer(image.tobytes("raw", order), np.uint8).reshape(image.height, image.width, len(order))
 
 
 def _converted(image: Any, channels: int, convert: Callable[[Any], Pixels]) -> Pixels:
-    """(H, W, channels): what convert makes of an image of Pillow, strip by strip, because a whole copy takes as much again."""
+    """Return convert's result (H, W, channels) for a Pillow image, strip by strip: a whole copy takes as much memory again."""
     pixels = np.empty((image.height, image.width, channels), np.uint8)
     for rows in strips(image.height, 4 * image.width):
         pixels[rows] = convert(image.crop((0, rows.start, image.width, rows.stop)))
@@ -309,13 +314,13 @@ STRIP = 2**18
 
 
 def strips(height: int, row: int) -> Iterator[slice]:
-    """Return the rows of an image in strips, of which a row has `row` numbers."""
+    """Yield the rows of an image in strips. row: the number of values in a row."""
     step = max(STRIP // max(row, 1), 1)
     return (slice(top, min(top + step, height)) for top in range(0, height, step))
 
 
 def in_strips(change: Callable[[Pixels], NDArray[Any]], pixels: Pixels, dtype: Any = np.uint8) -> NDArray[Any]:
-    """Apply a change of each pixel alone, which keeps the shape, to pixels (H, W, C), strip by strip."""
+    """Apply a pixel-wise change, which keeps the shape, to pixels (H, W, C), strip by strip."""
     changed = np.empty(pixels.shape, dtype)
     for rows in strips(len(pixels), pixels.shape[1] * pixels.shape[2]):
         changed[rows] = change(pixels[rows])
@@ -329,7 +334,7 @@ GREY = np.array([3736, 19234, 9798, 16384], np.int64)
 
 
 def grey_of(pixels: Pixels, weights: NDArray[np.int64] = GREY) -> Pixels:
-    """(H, W, 3) blue, green, red -> (H, W, 1): 0.114 B + 0.587 G + 0.299 R in fixed point."""
+    """Return blue, green, red (H, W, 3) as grey (H, W, 1): 0.114 B + 0.587 G + 0.299 R in fixed point."""
     grey = np.empty((*pixels.shape[:2], 1), np.uint8)
     for rows in strips(len(pixels), 3 * pixels.shape[1]):
         grey[rows, :, 0] = (pixels[rows] @ weights[:3] + weights[3]) >> 15
@@ -345,7 +350,7 @@ def check_size(what: str, height: int, width: int) -> None:
 
 
 def resized(pixels: Pixels, height: int, width: int) -> Pixels:
-    """(H, W, C) bytes as (height, width, C): bilinear in fixed point, within one grey level of OpenCV.
+    """Return bytes (H, W, C) as (height, width, C): bilinear in fixed point, within one grey level of OpenCV.
 
     Raises DataError for more than limits.pixels.
     """
@@ -379,7 +384,7 @@ def _resized_rows(pixels: Pixels, y: Samples, x: Samples) -> NDArray[np.int32]:
 
 
 def used_of(*at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct positions in at, sorted, and at as indices into these.
+    """Return the distinct positions in `at`, sorted, and `at` as indices into these.
 
     Resizing selects these positions first, because an intermediate of all rows at the new width can be far larger than both
     images.
@@ -397,7 +402,7 @@ def _samples(old: int, new: int) -> Samples:
 
 
 def encode_image(pixels: Pixels, kind: str, name: str = "image", quality: int = 95) -> bytes:
-    """(H, W, 1 or 3) as the bytes of a file of this kind ("png", "jpg").
+    """Return pixels (H, W, 1 or 3) as the bytes of a file of this kind ("png", "jpg").
 
     quality: of a JPEG. Raises DataError for a kind that Pillow cannot write.
     """

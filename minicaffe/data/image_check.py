@@ -1,4 +1,4 @@
-"""The check of a training's images before it starts: one damaged image would end it after hours.
+"""A check of a training's images before it starts. One damaged image could end the training after hours.
 
     with checking_images(ImageCheck()):
         solver = get_solver("solver.prototxt")          # layers and readers of annotations call readable()
@@ -30,7 +30,9 @@ AHEAD = 256
 
 @dataclass(frozen=True, kw_only=True)
 class ImageCheck:
-    """most: of a source with more images none is checked (None: no limit).
+    """Settings of the check.
+
+    most: if a source has more images, none is checked (None: no limit).
 
     skip: leave unreadable images out; else they are an error. report: takes messages. counted: shows the progress of items,
     given their number.
@@ -49,7 +51,7 @@ _current: ImageCheck | None = None
 
 @contextmanager
 def checking_images(check: ImageCheck) -> Iterator[None]:
-    """Let data layers that are set up in the block, and annotations that are read, check their images."""
+    """Let data layers that are set up in the block, and annotations that are read in it, check their images."""
     global _current
     before, _current = _current, check
     try:
@@ -61,7 +63,7 @@ def checking_images(check: ImageCheck) -> Iterator[None]:
 def readable(
     images: Sequence[Image], read: Callable[[Image], object], key: Callable[[Image], Hashable], source: object
 ) -> list[Image]:
-    """Return the images that `read` reads, as checking_images says; outside of its block all of them.
+    """Return the images that `read` can read, in a block of checking_images; elsewhere all of them.
 
     read: decodes an image; raises an Error that names the file. key: the same for an image that need not be read again.
     source: the list or the annotations, for messages. Raises DataError.
@@ -82,7 +84,7 @@ def readable(
 
 
 def _tell(check: ImageCheck, wrong: Sequence[str], text: str, *, any_left: bool) -> None:
-    """Report the images that are left out. Raises DataError unless they are to be left out, and others are left."""
+    """Report the images that are left out. Raises DataError unless check.skip is set and others are left."""
     named = "".join(f"\n  {fault}" for fault in wrong[:NAMED])
     more = f"\n  and {len(wrong) - NAMED:,} more" if len(wrong) > NAMED else ""
     if not check.skip:
@@ -93,7 +95,7 @@ def _tell(check: ImageCheck, wrong: Sequence[str], text: str, *, any_left: bool)
 
 
 def _faults(images: Sequence[Image], read: Callable[[Image], object]) -> Iterator[str]:
-    """Yield the message for each image that cannot be read, "" for the others."""
+    """Yield for each image the message on why it cannot be read, or ""."""
     with ThreadPoolExecutor(threads.get_num_threads()) as pool:  # Pillow decodes without the GIL
         for start in range(0, len(images), AHEAD):
             yield from pool.map(partial(_fault, read), images[start : start + AHEAD])

@@ -1,5 +1,7 @@
-"""Image lists: `NAME LABEL` on each line, for ImageData and convert-imageset, where a name may contain spaces; `NAME LABELS`,
-an image and its label image, for ImageSegData and DenseImageData.
+"""Image lists: `NAME LABEL` on each line, or `NAME LABELS`, an image and its label image.
+
+ImageData and convert-imageset read the first kind, where a name may contain spaces; ImageSegData and DenseImageData read the
+second.
 
 Source: Caffe's image_data_layer.cpp and tools/convert_imageset.cpp; DeepLab's image_seg_data_layer.cpp; caffe-segnet's
 dense_image_data_layer.cpp.
@@ -49,10 +51,10 @@ class Paired(NamedTuple):
 
 
 def read_pairs(path: str | PathLike[str], labels: str = "LABELS") -> list[Paired]:
-    """Return the lines `NAME LABELS` of a list, for images with a label image each; blank lines are skipped.
+    """Return the lines `NAME LABELS` of a list of images with a label image each; blank lines are skipped.
 
-    labels: what the second word is called in errors; "" for lines with a name only, of which other words are ignored.
-    Raises DataError, with the line, for another number of words: names cannot contain spaces here.
+    labels: the second word's name in errors; "" for lines with only a name, where other words are ignored. Raises DataError,
+    with the line, for another number of words: names cannot contain spaces here.
     """
     pairs = []
     for number, line in enumerate(text_lines(path), 1):
@@ -68,7 +70,7 @@ def read_pairs(path: str | PathLike[str], labels: str = "LABELS") -> list[Paired
 
 
 def read_names(path: str | PathLike[str]) -> list[str]:
-    """Return the file names of a list separated by white space (HDF5Data's). Raises DataError."""
+    """Return the file names in a list, separated by white space (HDF5Data's). Raises DataError."""
     names = [name for line in text_lines(path) for name in line.split()]
     if not names:
         raise DataError(f"{path}: the list has no file")
@@ -76,7 +78,7 @@ def read_names(path: str | PathLike[str]) -> list[str]:
 
 
 def text_lines(path: str | PathLike[str]) -> list[str]:
-    """Return the lines of a text file. Raises DataError, LimitError."""
+    """Return the lines of a text file. Raises DataError and LimitError."""
     if not str(path):
         raise DataError("no source is given")
     with os_errors_as(DataError, f"{path}: cannot read the list"):

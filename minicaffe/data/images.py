@@ -28,7 +28,9 @@ Scale = float | NDArray[np.float64]
 
 
 def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
-    """Return an image file as (H, W, 3) blue, green, red; rotated by its EXIF orientation, as cv2.imread does since OpenCV 3.1.
+    """Return an image file as (H, W, 3) blue, green, red.
+
+    It is rotated by its EXIF orientation, as by cv2.imread since OpenCV 3.1.
 
     Grey is repeated, transparency is dropped, 16 bits become 8. Raises DataError.
     """
@@ -36,7 +38,7 @@ def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
 
 
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:
-    """(width, height) of load_image's result, without decoding the pixels. Raises DataError."""
+    """Return the width and height of load_image's result, without decoding the pixels. Raises DataError."""
     with opened(path) as file:
         if file.format == "TIFF":  # Pillow rotates it
             return file.width, file.height
@@ -45,7 +47,7 @@ def image_size(path: str | PathLike[str]) -> tuple[int, int]:
 
 
 def scale_for(height: int, width: int, target: int, max_size: int) -> float:
-    """Return the factor that makes the short side target, or less where the long side would exceed max_size."""
+    """Return the factor that makes the short side target, or a smaller one if the long side would exceed max_size."""
     scale = target / min(height, width)
     if round(scale * max(height, width)) > max_size:
         scale = max_size / max(height, width)
@@ -69,10 +71,47 @@ def resize_bilinear(
     return resized
 
 
+def resize_area(image: Array, height: int, width: int) -> Array:
+    """Return image (H, W, C) as float32 (height, width, C): an axis that shrinks is averaged, one that grows is interpolated.
+
+    Raises DataError for more than limits.pixels.
+    """
+    return area_means(area_sums(resize_bilinear(image, max(height, image.shape[0]), max(width, image.shape[1]))), height, width)
+
+
+def area_sums(image: Array) -> NDArray[np.float64]:
+    """Return the sum of the pixels above and left of each corner of a pixel, (H + 1, W + 1, C), of image (H, W, C)."""
+    height, width, channels = image.shape
+    sums = np.zeros((height + 1, width + 1, channels))
+    np.cumsum(image, axis=0, out=sums[1:, 1:])
+    np.cumsum(sums, axis=1, out=sums)
+    return sums
+
+
+def area_means(sums: NDArray[np.float64], height: int, width: int) -> Array:
+    """Return float32 (height, width, C), the means of equal parts of the image with these area_sums, which is not smaller."""
+    means = np.empty((height, width, sums.shape[2]), np.float32)
+    (y, y_part), (x, x_part) = (_ends(old - 1, new) for old, new in zip(sums.shape, (height, width), strict=False))
+    count = (sums.shape[0] - 1) * (sums.shape[1] - 1) / (height * width)
+    for rows in strips(height, sums.shape[1] * sums.shape[2]):
+        of = slice(rows.start, rows.stop + 1)
+        across = sums[y[of]] + y_part[of, None, None] * (sums[y[of] + 1] - sums[y[of]])
+        corners = across[:, x] + x_part[:, None] * (across[:, x + 1] - across[:, x])
+        means[rows] = np.diff(np.diff(corners, axis=0), axis=1) / count
+    return means
+
+
+def _ends(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the ends of `new` equal parts of `old` pixels, (new + 1,): the pixel, and the position in it."""
+    ends = np.arange(new + 1, dtype=np.float64) * (old / new)
+    low = np.minimum(ends.astype(np.int64), old - 1)
+    return low, ends - low
+
+
 def bilinear_strips(
     image: Array, height: int, width: int, scale: float | None = None, means: Sequence[float] | None = None
 ) -> Iterator[tuple[slice, Array]]:
-    """Yield the rows of resize_bilinear's result strip by strip, for a result that need not be in memory as a whole."""
+    """Yield the rows of resize_bilinear's result strip by strip, so that it need not be in memory as a whole."""
     dtype = _float_type(image, means)
     check_size("an image resized to", height, width)
     left_at, right_at, x_part = _samples(image.shape[1], width, scale, dtype)
@@ -94,14 +133,14 @@ def _float_type(image: Array, means: Sequence[float] | None) -> np.dtype[Any]:
 
 
 def without_means(values: Array, means: Sequence[float] | None) -> Array:
-    """Return values (H, W, C) minus the means of the channels, in place."""
+    """Subtract the means of the channels from values (H, W, C) in place, and return values."""
     if means is not None:
         values -= np.asarray(means, values.dtype)
     return values
 
 
 def _samples(old: int, new: int, scale: float | None, dtype: Any) -> tuple[Array, Array, Array]:
-    """For each new position: the pixel before it, the one after, and the position between them."""
+    """Return for each new position the pixel before it, the one after, and the position between them."""
     # OpenCV maps by a given factor, not by the rounded sizes.
     at = (np.arange(new) + 0.5) * (1 / scale if scale else old / new) - 0.5
     at = np.clip(at, 0, old - 1)
@@ -114,7 +153,7 @@ def scaled_image(
 ) -> tuple[NDArray[np.float32], Scale]:
     """Return image (H, W, 3) minus the means, resized, and its scale.
 
-    multiple: of which each side is one, at least once. Raises DataError for another shape or an empty image.
+    multiple: each side becomes a multiple of it, at least once. Raises DataError for another shape or an empty image.
     """
     _check_image(image)
     height, width = image.shape[:2]
@@ -139,7 +178,7 @@ def _check_image(image: Array) -> None:
 
 
 def image_blob(images: Sequence[Array]) -> NDArray[np.float32]:
-    """Images (H, W, 3) as one blob (N, 3, H, W) of the largest height and width, zeros below and to the right."""
+    """Return images (H, W, 3) as one blob (N, 3, H, W) of the largest height and width, zeros below and to the right."""
     size = np.max([image.shape[:2] for image in images], axis=0)
     blob = np.zeros((len(images), 3, *size), np.float32)
     for place, image in zip(blob, images, strict=True):
@@ -150,8 +189,9 @@ def image_blob(images: Sequence[Array]) -> NDArray[np.float32]:
 def prepare_image(
     image: Array, settings: DetectionSettings, phase: Phase = TEST
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return image (H, W, 3) blue, green, red as data (1, 3, H', W') and im_info (1, 3): H', W', scale, at the phase's first
-    scale.
+    """Return image (H, W, 3), blue, green, red, as data (1, 3, H', W') and im_info (1, 3): H', W', scale.
+
+    The image gets the phase's first scale.
 
     With the setting scale_multiple_of, im_info is (1, 6): H', W', and the scales of x, y, x and y.
     """

@@ -60,7 +60,9 @@ def crc32c(data: bytes | memoryview) -> int:
 
 @cache
 def _tables() -> tuple[NDArray[np.uint32], NDArray[Any], list[list[int]], list[int]]:
-    """Return each byte's contribution at each position of a row, (ROW * 256,); each position's index in it, (ROW,); the first
+    """Return tables for the CRC of a row.
+
+    They are each byte's contribution at each position of a row (ROW * 256,), each position's index in it (ROW,), and the first
     four positions and the last one as lists.
     """
     effects = np.empty((ROW, 256), np.uint32)
@@ -78,7 +80,7 @@ DELETION, VALUE = 0, 1
 
 
 class Key(NamedTuple):
-    """A key in the order of tables: of two with the same name the later comes first and hides the other."""
+    """A key in the order of tables. Of two keys with the same name the later comes first and hides the other."""
 
     name: bytes
     age: int
@@ -86,12 +88,12 @@ class Key(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes) -> Key | None:
-        """Return the key stored as these bytes; None if they are invalid."""
+        """Return the key stored as these bytes, or None if they are invalid."""
         return cls(data[:-8], -int.from_bytes(data[-8:], "little")) if len(data) >= 8 and data[-8] <= VALUE else None
 
 
 class LevelFile:
-    """A file of a LevelDB, open: with LevelFile(path) as file: file.read(0, file.length). Raises DataError."""
+    """An open file of a LevelDB: with LevelFile(path) as file: file.read(0, file.length). Raises DataError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -112,7 +114,7 @@ class LevelFile:
         self.file.close()
 
     def read(self, at: int, size: int) -> bytes:
-        """Return size bytes at the offset `at`, which the file had when it was opened. Raises DataError."""
+        """Return size bytes at the offset `at`. Raises DataError if the file has become shorter than when it was opened."""
         with os_errors_as(DataError, f"{self.path}: cannot be read"):
             self.file.seek(at)
             data = self.file.read(size)
@@ -125,7 +127,7 @@ class LevelFile:
 
 
 def matches(masked: int, data: bytes | memoryview) -> bool:
-    """Return whether data has this checksum, which LevelDB stores rotated by 15 bits and with a constant added."""
+    """Return whether data has this checksum. LevelDB stores it rotated by 15 bits and with a constant added."""
     checksum = crc32c(data)
     return masked == ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -153,7 +155,7 @@ class LogError(Exception):
         super().__init__(place, what)
 
     def lost(self, file: LevelFile) -> str:
-        """Return what is wrong, where, and how much of the file is lost."""
+        """Return a message on the fault, its place, and how much of the file is lost."""
         return f"{self.what} (at byte {self.place:,}): its last {file.length - self.place:,} bytes are lost"
 
 
@@ -199,7 +201,9 @@ def _part(block: memoryview, at: int, begin: int) -> tuple[int, memoryview, int]
 
 
 def read_logs(paths: Sequence[str], sequence: int) -> Recent:
-    """Return the entries of these logs, the oldest first. The tables hold all entries up to this sequence number, perhaps more.
+    """Return the latest entry of each key in these logs, given the oldest first.
+
+    The tables hold all entries up to this sequence number, perhaps more.
 
     Raises DataError for damage and for a log that ends in the middle of a write, LimitError for more than limits.bytes.
     """
@@ -238,7 +242,7 @@ def _head(place: int, record: memoryview) -> tuple[int, int]:
 
 
 def _entries(place: int, record: memoryview, first: int, count: int) -> Iterator[tuple[bytes, int, memoryview]]:
-    """Yield the name, age and value of each entry of a record; the value of a deletion is empty."""
+    """Yield the name, age and value of each entry of a record. The value of a deletion is empty."""
     at = BATCH.size
     try:
         for i in range(count):
@@ -272,7 +276,7 @@ TABLE_BYTES = 1024
 
 
 class Table(NamedTuple):
-    """A table: the length of its file, its first and last keys."""
+    """A table: the length of its file, and its first and last keys."""
 
     number: int
     length: int
@@ -312,7 +316,7 @@ def read_manifest(folder: str) -> Manifest:
 
 
 def _current(path: str) -> str:
-    """Return the manifest's name, from CURRENT."""
+    """Return the manifest's name, read from CURRENT."""
     with LevelFile(path) as file:
         text = file.read(0, min(file.length, MOST_CURRENT + 1))
         if not re.fullmatch(rb"MANIFEST-[0-9]{1,20}\n", text):

@@ -31,7 +31,7 @@ TILES = 8
 
 
 def equalised_by_tiles(levels: Levels, clip: float = 4.0) -> Levels:
-    """Return levels (H, W), equalised. clip: a level's maximum count, relative to a uniform histogram."""
+    """Return levels (H, W), equalised by tiles. clip: a level's maximum count, relative to a uniform histogram."""
     height, width = levels.shape
     uneven = height % TILES or width % TILES
     # As in OpenCV, an even axis gets a whole 8 more where the other is uneven.
@@ -48,8 +48,9 @@ def equalised_by_tiles(levels: Levels, clip: float = 4.0) -> Levels:
 
 
 def tile_tables(levels: Levels, clip: float) -> tuple[Levels, int, int]:
-    """Return the new levels (TILES, TILES, 256) in each tile of levels (H, W, multiples of TILES), and a tile's height and
-    width.
+    """Return the new levels (TILES, TILES, 256) in each tile of levels (H, W), and a tile's height and width.
+
+    H and W are multiples of TILES.
     """
     high, wide = (size // TILES for size in levels.shape)
     tile = (np.arange(levels.shape[0]) // high)[:, None] * TILES + np.arange(levels.shape[1]) // wide
@@ -60,7 +61,7 @@ def tile_tables(levels: Levels, clip: float) -> tuple[Levels, int, int]:
 
 
 def clipped(counts: Array, limit: int) -> Array:
-    """Histograms (n, 256) clipped at limit, the excess distributed evenly and its remainder, one each, at equal steps."""
+    """Return histograms (n, 256) clipped at limit, with the excess distributed evenly, and its remainder at equal steps."""
     excess = np.maximum(counts - limit, 0).sum(axis=1, keepdims=True)
     rest = excess % 256
     step = np.maximum(256 // np.maximum(rest, 1), 1)
@@ -70,7 +71,7 @@ def clipped(counts: Array, limit: int) -> Array:
 
 
 def _around(count: int, size: int) -> tuple[Array, Array, Array]:
-    """For each of count pixels the tiles with the nearest centres before and after it, and its position between them."""
+    """Return for each pixel the tiles with the nearest centres before and after it, and its position between them."""
     # tiles' centres at 0, 1, ...
     at = np.arange(count, dtype=np.float32) * (np.float32(1) / np.float32(size)) - np.float32(0.5)
     low = np.floor(at).astype(np.int64)
@@ -120,7 +121,7 @@ def noisy(pixels: Pixels, param: caffe_pb2.NoiseParameter, random: np.random.Gen
 
 
 def blurred(pixels: Pixels) -> Pixels:
-    """Blurred by a Gaussian of 7 x 7 pixels and sigma 1.5, reflected at the edges."""
+    """Return pixels blurred by a Gaussian of 7 x 7 pixels and sigma 1.5, reflected at the edges."""
     kernel = np.exp(-(np.arange(-3.0, 4.0) ** 2) / (2 * 1.5**2)).astype(np.float32)
     kernel /= kernel.sum()
     height, width = pixels.shape[:2]
@@ -130,7 +131,7 @@ def blurred(pixels: Pixels) -> Pixels:
 
 
 def equalised(pixels: Pixels, equalise: Callable[[Pixels], Pixels]) -> Pixels:
-    """(H, W, 1 or 3) with equalise applied to its brightness (H, W); the colours, Cr and Cb, are unchanged."""
+    """Return pixels (H, W, 1 or 3) with equalise applied to the brightness (H, W). The colours, Cr and Cb, are unchanged."""
     if pixels.shape[2] != 3:
         return equalise(pixels[:, :, 0])[:, :, None]
     blue, green, red = np.moveaxis(pixels.astype(np.int64), 2, 0)
@@ -147,14 +148,14 @@ def _shifted(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def flat_histogram(levels: Pixels) -> Pixels:
-    """Return each level replaced by the fraction of pixels up to it, among those above the lowest level, times 255."""
+    """Return levels with each replaced by 255 times the fraction of pixels up to it, among those above the lowest level."""
     counts = np.bincount(levels.ravel(), minlength=256)
     above = counts.cumsum() - counts[levels.min()]
     return as_bytes(above * (255 / max(above[-1], 1)))[levels] if above[-1] else levels
 
 
 def eroded(pixels: Pixels) -> Pixels:
-    """Return each pixel replaced by the minimum of itself and its four neighbours."""
+    """Return pixels with each replaced by the minimum of itself and its four neighbours."""
     height, width = pixels.shape[:2]
     wide = np.pad(pixels, ((1, 1), (1, 1), (0, 0)), "edge")
     shifts = [(1, 1), (0, 1), (2, 1), (1, 0), (1, 2)]
@@ -163,7 +164,7 @@ def eroded(pixels: Pixels) -> Pixels:
 
 
 def salt_and_pepper(pixels: Pixels, param: caffe_pb2.SaltPepperParameter, random: np.random.Generator) -> Pixels:
-    """Salt and pepper: a fraction of the pixels, drawn with replacement, set to value. Raises DataError."""
+    """Return pixels with a fraction of them, drawn with replacement, set to value. Raises DataError."""
     height, width, channels = pixels.shape
     if len(param.value) not in (1, channels):
         raise DataError(f"{len(param.value)} saltpepper_param.value given for {channels} channels: give one, or one for each")
@@ -180,7 +181,10 @@ WHITE = np.array([0.950456, 1.0, 1.088754])
 
 
 def lab_of(pixels: Pixels) -> NDArray[np.float32]:
-    """(H, W, 3) bytes of sRGB, blue, green, red, as L* (0 .. 100), a*, b*; within 0.5 of OpenCV's table. Raises DataError."""
+    """Return bytes of sRGB (H, W, 3), blue, green, red, as L* (0 .. 100), a*, b*. Raises DataError.
+
+    The result is within 0.5 of OpenCV's table.
+    """
     if pixels.shape[2] != 3:
         raise DataError(f"L*a*b* needs images of 3 channels, got {pixels.shape[2]}")
     return in_strips(_lab, pixels, np.float32)

@@ -43,7 +43,7 @@ class Source(Protocol):
 
 
 class Prefetcher:
-    """Takes a source's batches, with up to `ahead` prepared in advance. take() raises what the source raises."""
+    """A queue of a source's batches, up to `ahead` of which a thread prepares. take() raises the source's errors."""
 
     def __init__(self, source: Source, ahead: int = 1) -> None:
         self.source, self.ahead = source, max(ahead, 1)
@@ -52,7 +52,7 @@ class Prefetcher:
         self._thread: threading.Thread | None = None
 
     def take(self) -> Batch:
-        """Return the next batch; the thread starts with the first."""
+        """Return the next batch. The first call starts the thread."""
         if self._failure is not None:
             raise self._failure
         if self._thread is not None and self._process != os.getpid():  # a forked child has no such thread
@@ -95,7 +95,7 @@ in_child(_running.clear)
 
 
 def _make(source: Source, made: queue.Queue[Any], ended: threading.Event) -> None:
-    """Make batches, in the thread, until it is ended or the source fails."""
+    """Make batches in the thread until it is ended or the source fails."""
     item: Any = None
     while not ended.is_set() and not isinstance(item, BaseException):
         try:
@@ -122,7 +122,7 @@ def _end(thread: threading.Thread, made: queue.Queue[Any], ended: threading.Even
 
 @atexit.register
 def _end_all() -> None:
-    """End all threads. One that computes ends soon; one that is blocked does not hold the GIL and may be left behind."""
+    """End all threads. A computing thread ends soon; a blocked one does not hold the GIL and may be left behind."""
     end = time.monotonic() + PATIENCE
     for thread, (made, ended) in list(_running.items()):
         _end(thread, made, ended, max(end - time.monotonic(), 0))

@@ -45,8 +45,10 @@ def resized_by(pixels: Pixels, param: caffe_pb2.ResizeParameter, random: np.rand
 
 
 def extrapolation(size: tuple[int, int], param: caffe_pb2.ResizeParameter) -> Array | None:
-    """Factors (4,) that convert boxes relative to an image of size (height, width) to boxes relative to height_scale x
-    width_scale; None without these and in modes other than FIT_SMALL_SIZE. Raises DataError if the image is smaller.
+    """Return factors (4,) that convert boxes relative to an image of size (height, width).
+
+    The results are relative to height_scale x width_scale. Returns None without these and in modes other than FIT_SMALL_SIZE.
+    Raises DataError if the image is smaller.
     """
     scale = (param.height_scale, param.width_scale)
     if not all(scale) or param.resize_mode != Param.FIT_SMALL_SIZE:
@@ -68,7 +70,7 @@ def fitted_size(height: int, width: int, param: caffe_pb2.ResizeParameter) -> tu
 
 
 def padded(pixels: Pixels, param: caffe_pb2.ResizeParameter) -> tuple[Pixels, Array]:
-    """Return pixels (H, W, C) padded to height x width, and that frame (4,) relative to pixels. Raises DataError."""
+    """Return pixels (H, W, C) padded to height x width, and the padded frame (4,) relative to pixels. Raises DataError."""
     check_size("an image padded to", param.height, param.width)
     height, width, channels = pixels.shape
     if len(param.pad_value) not in (0, 1, channels):
@@ -117,7 +119,7 @@ def resize_cubic(values: Array, height: int, width: int) -> Array:
 def _resampled(
     values: Array, height: int, width: int, taps: Callable[[int, int], Taps], dtype: type[np.generic] = np.float32
 ) -> Array:
-    """Return values (H, W, C) as (height, width, C) of dtype; bytes are rounded and clipped."""
+    """Return values (H, W, C) as (height, width, C) of dtype. Bytes are rounded and clipped."""
     (y, y_weights), (x, x_weights) = (
         _clipped(taps(size, new), size) for size, new in zip(values.shape[:2], (height, width), strict=True)
     )
@@ -145,7 +147,7 @@ def averaged(
     means: Sequence[float] | None = None,
     dtype: type[np.generic] = np.float32,
 ) -> Array:
-    """Return values (H, W, C) averaged over height x width equal parts; a pixel on an edge counts by the part inside.
+    """Return values (H, W, C) averaged over height x width equal parts. A pixel on an edge counts by the part inside.
 
     scale: parts are 1 / scale long, the last less where the axis ends. means: of the channels, subtracted from the values as
     float32 first. dtype: of the result; bytes are rounded and clipped.
@@ -170,7 +172,7 @@ def averaged(
 
 
 def _averaged_columns(values: Array, width: int, scale: float | None) -> Array:
-    """Return values (H, W, C) of float64 averaged over the parts of a row."""
+    """Return float64 values (H, W, C) averaged over the parts of each row."""
     old = values.shape[1]
     edges, low = _edges(old, width, scale)
     sums = np.concatenate([np.zeros_like(values[:, :1]), values.cumsum(axis=1)], axis=1)
@@ -187,7 +189,7 @@ def _edges(old: int, new: int, scale: float | None) -> tuple[Array, NDArray[np.i
 
 
 def _lengths(old: int, new: int, edges: Array, scale: float | None) -> Array:
-    """Return what the sum of each part is multiplied by, (new, 1, 1)."""
+    """Return the factors of the sums of the parts, (new, 1, 1), which make them means."""
     return _column(np.full(new, new / old) if scale is None else 1 / np.diff(edges))
 
 
@@ -196,14 +198,14 @@ def _column(values: Array) -> Array:
 
 
 def _positions(old: int, new: int) -> tuple[NDArray[np.int64], Array]:
-    """For each new position the old pixel before its centre, and the distance between their centres."""
+    """Return for each new position the old pixel before its centre, and the distance between their centres."""
     at = (np.arange(new) + 0.5) * (old / new) - 0.5
     low = np.floor(at).astype(np.int64)
     return low, at - low
 
 
 def cubic_taps(old: int, new: int) -> Taps:
-    """Four pixels by Keys' cubic with a = -0.75."""
+    """Return the taps of four pixels by Keys' cubic with a = -0.75."""
     low, part = _positions(old, new)
     t = np.abs(part[:, None] - np.arange(-1, 3))
     near = (1.25 * t - 2.25) * t**2 + 1  # (a + 2) t^3 - (a + 3) t^2 + 1
@@ -212,7 +214,7 @@ def cubic_taps(old: int, new: int) -> Taps:
 
 
 def lanczos_taps(old: int, new: int) -> Taps:
-    """Eight pixels by sinc(t) sinc(t / 4), normalised to sum to 1."""
+    """Return the taps of eight pixels by sinc(t) sinc(t / 4), normalised to sum to 1."""
     low, part = _positions(old, new)
     t = part[:, None] - np.arange(-3, 5)
     weights = np.sinc(t) * np.sinc(t / 4)
@@ -220,7 +222,10 @@ def lanczos_taps(old: int, new: int) -> Taps:
 
 
 def area_taps(old: int, new: int) -> Taps:
-    """Two pixels, for enlarging by AREA: constant within an old pixel, a ramp only in new pixels that span two."""
+    """Return the taps of two pixels, for enlarging by AREA.
+
+    They are constant within an old pixel, with a ramp only in new pixels that span two.
+    """
     at = np.arange(new) * (old / new)
     low = np.floor(at).astype(np.int64)
     part = (np.arange(new) + 1) - (low + 1) * (new / old)

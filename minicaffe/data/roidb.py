@@ -77,7 +77,7 @@ def image_name(entry: Entry) -> str:
 
 
 def entry_pixels(entry: Entry) -> Array:
-    """Return the entry's image (H, W, 3). Raises DataError, also if it has another size than the entry."""
+    """Return the entry's image (H, W, 3). Raises DataError, also if its size differs from the entry's."""
     image = entry["image"]
     pixels = image if isinstance(image, np.ndarray) else load_image(image)
     height, width = pixels.shape[:2]
@@ -95,8 +95,9 @@ def box_array(entry: Entry) -> Array:
 
 
 def check_boxes(entry: Entry, num_classes: int) -> None:
-    """Raise DataError, which names the image, for a box with NaN, x2 < x1 or y2 < y1, one outside the image, and an unknown
-    class.
+    """Raise DataError, which names the image, for an invalid box or an unknown class.
+
+    A box is invalid if it has NaN, x2 < x1 or y2 < y1, or if it is outside the image.
     """
     boxes, classes = entry["boxes"], entry["gt_classes"]
     if len(boxes) != len(classes):
@@ -142,8 +143,9 @@ def _mirrored(entry: Entry) -> Entry:
 
 
 def add_proposals(roidb: Sequence[Entry], proposals: Sequence[Array]) -> Roidb:
-    """Return the roidb with proposals[i] (P, 4) appended to the boxes of image i, for training without an RPN. Raises
-    DataError.
+    """Return the roidb with proposals[i] (P, 4) appended to the boxes of image i, for training without an RPN.
+
+    Raises DataError.
     """
     if len(roidb) != len(proposals):
         raise DataError(f"{len(roidb)} images but proposals for {len(proposals)}")
@@ -171,7 +173,7 @@ def usable(roidb: Sequence[Entry], settings: DetectionSettings) -> Roidb:
 
 
 def add_bbox_regression_targets(roidb: Sequence[Entry], settings: DetectionSettings) -> tuple[Array, Array]:
-    """Set the normalised bbox_targets of every prepared entry; returns the means and stds (K, 4), K = 2 if agnostic."""
+    """Set the normalised bbox_targets of every prepared entry. Return the means and stds (K, 4), K = 2 if agnostic."""
     train = settings.train
     classes = 2 if train.agnostic else roidb[0]["gt_overlaps"].shape[1]  # background and object
     for entry in roidb:
@@ -192,7 +194,10 @@ def add_bbox_regression_targets(roidb: Sequence[Entry], settings: DetectionSetti
 
 
 def regression_targets(entry: Entry, threshold: float) -> Array:
-    """(N, 5): class and deltas to the nearest gt box, for boxes that overlap it by threshold or more; zeros for the others."""
+    """Return targets (N, 5): class and deltas to the nearest gt box.
+
+    A box that overlaps it by less than threshold gets zeros.
+    """
     boxes, overlaps = entry["boxes"].astype(np.float64), entry["max_overlaps"]
     targets = np.zeros((len(boxes), 5), np.float32)
     gt = np.flatnonzero(entry["gt_classes"] > 0)
@@ -205,7 +210,10 @@ def regression_targets(entry: Entry, threshold: float) -> Array:
 
 
 def target_statistics(targets: Array, num_classes: int, agnostic: bool, eps: float) -> tuple[Array, Array]:
-    """Means and stds (K, 4) of the deltas of targets (N, 5) by class: 0 and 1 without targets; a std of 0 becomes 1."""
+    """Return the means and stds (K, 4) of the deltas of targets (N, 5) by class.
+
+    They are 0 and 1 for a class without targets; a std of 0 becomes 1.
+    """
     means, stds = np.zeros((num_classes, 4)), np.ones((num_classes, 4))
     column = _regression_class(targets, agnostic)
     for k in range(1, num_classes):
@@ -217,6 +225,6 @@ def target_statistics(targets: Array, num_classes: int, agnostic: bool, eps: flo
 
 
 def _regression_class(targets: Array, agnostic: bool) -> Array:
-    """Return the regression's class (N,) of targets (N, 5): 1 for every foreground class if agnostic."""
+    """Return the class (N,) that each of targets (N, 5) is normalised by: 1 for every foreground class if agnostic."""
     classes = targets[:, 0].astype(int)
     return (classes > 0).astype(int) if agnostic else classes

@@ -49,7 +49,7 @@ Roidb = list[Entry]
 
 
 def in_order(roidb: Roidb, own: Sequence[str], names: Sequence[str], place: object) -> Roidb:
-    """Return a roidb whose classes are numbered by names in place of by own. Raises DataError for other names."""
+    """Renumber the classes of a roidb from the order of own to that of names; return it. Raises DataError for other names."""
     if len(set(names)) != len(names) or sorted(own) != sorted(names):
         raise DataError(f"{place}: its classes are {_listed(own)}; the names given are {_listed(names)}")
     numbers = np.array([names.index(name) for name in own])
@@ -71,12 +71,12 @@ SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 def with_background(names: Sequence[str]) -> list[str]:
-    """Return the names, after the background's."""
+    """Return the names, preceded by the background's."""
     return list(names) if names and names[0] in (BACKGROUND, "background") else [BACKGROUND, *names]
 
 
 class Inside:
-    """Grants access to files that annotations name: in folder, or where others may name files (files.py)."""
+    """Access to files that annotations name: in folder, or where files.py allows it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,7 +85,7 @@ class Inside:
     def granted(self, name: str, place: str | None = None) -> str:
         """Return the file's path.
 
-        place: where the name stands, unless the file was found in a folder. Each folder is checked once. Raises DataError.
+        place: where the name is written, unless the file was found in a folder. Each folder is checked once. Raises DataError.
         """
         path = self.folder / name
         if path.parent not in self.seen or "\0" in name or os.path.islink(path):
@@ -98,7 +98,7 @@ class Inside:
 
 
 def finite(box: list[float], place: str, wanted: str, given: str) -> list[float]:
-    """Return the corners. Raises DataError for NaN, infinity and what float32 cannot hold."""
+    """Return the corners. Raises DataError for NaN, infinity and numbers beyond float32."""
     if not all(abs(corner) <= FLT_MAX for corner in box):
         raise DataError(f"{place}: {wanted}, got {given:.60}")
     return box
@@ -120,12 +120,12 @@ def as_boxes(values: Any, place: str) -> Any:
 
 
 def as_classes(numbers: Sequence[int]) -> Any:
-    """Class numbers as (N,)."""
+    """Return class numbers as an array (N,)."""
     return np.array(numbers, int)
 
 
 def whole_size(value: Any, what: str) -> int:
-    """Return value as a size in pixels."""
+    """Return value as a size in pixels. Raises DataError."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -212,7 +212,7 @@ def check_images(images: Sequence[Any], path: Path) -> None:
 
 
 def check_coco(content: dict[str, Any], path: Path) -> None:
-    """Raise DataError for an item with a missing or wrong key, an id that two items have, and an unknown one."""
+    """Raise DataError for an item with a missing or wrong key, an id that two items share, and an unknown one."""
     for key, wanted in COCO.items():
         for i, item in enumerate(content[key]):
             _check_item(item, f"{path}: {key}[{i}]", wanted)
@@ -228,7 +228,7 @@ def check_coco(content: dict[str, Any], path: Path) -> None:
 
 
 def _ids(items: Sequence[Any], place: str) -> dict[int | str, int]:
-    """Return each item's id, and its number."""
+    """Return the number of the item with each id. Raises DataError for an id that two items share."""
     found: dict[int | str, int] = {}
     for i, item in enumerate(items):
         if (first := found.setdefault(item["id"], i)) != i:
@@ -237,7 +237,7 @@ def _ids(items: Sequence[Any], place: str) -> dict[int | str, int]:
 
 
 def read_voc_list(folder: Path, splits: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the places and image names in ImageSets/Main/<split>.txt, of the first split that is there.
+    """Return pairs of a place and an image's name in ImageSets/Main/<split>.txt, of the first split that exists.
 
     Raises DataError for another kind of folder or a missing list.
     """

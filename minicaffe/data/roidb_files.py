@@ -66,7 +66,7 @@ CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 def read_csv(path: Path, folder: Path, names: list[str] | None) -> tuple[Roidb, list[str]]:
-    """Return the roidb and the class names, background first. folder: of the images. Raises DataError."""
+    """Return the roidb and the class names, background first. folder: where the images are. Raises DataError."""
     if names is None:
         raise DataError(f"{path}: a CSV file does not say the order of the classes: give their names")
     with os_errors_as(DataError, f"{path}: cannot read the annotations"):
@@ -87,7 +87,7 @@ def read_csv(path: Path, folder: Path, names: list[str] | None) -> tuple[Roidb, 
 
 
 def _rows(text: str, path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield each row's place, where it begins, and its cells; none in an empty line. Raises DataError."""
+    """Yield each row's place and its cells; an empty line has none. Raises DataError."""
     reader = csv.reader(io.StringIO(text))
     while True:
         place = f"{path}:{reader.line_num + 1}"
@@ -100,7 +100,7 @@ def _rows(text: str, path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _columns(path: Path, have: list[str]) -> dict[str, str]:
-    """Return the column of each of COLUMNS. Raises DataError."""
+    """Return the name in the file for each of COLUMNS. Raises DataError."""
     columns = {wanted: next((name for name in names if name in have), "") for wanted, names in COLUMNS.items()}
     if missing := [wanted for wanted, name in columns.items() if not name]:
         raise DataError(f"{path}: the first line must name the columns {', '.join(COLUMNS)}; it has no {', '.join(missing)}")
@@ -115,7 +115,7 @@ def _add(
     inside: Inside,
     known: Classes,
 ) -> None:
-    """Add a line's box to its image."""
+    """Add a line's image, and its box if it has one."""
     cell = {wanted: (row.get(name) or "").strip() for wanted, name in columns.items()}
     if not cell["image"]:
         raise DataError(f"{place}: no {columns['image']}")
@@ -146,13 +146,14 @@ def load_roidb(
     images: str | PathLike[str] | None = None,
     classes: Sequence[str] | None = None,
 ) -> tuple[Roidb, list[str]]:
-    """Return the roidb and the class names, background first, of a JSON file (ours, or COCO instances), a CSV file, or a folder
-    of PASCAL VOC's or YOLO's form.
+    """Return the roidb and the class names, background first, of annotation files.
 
-    split: VOC's list of images, ImageSets/Main/<split>.txt, or what YOLO's data.yaml names so, or the folder below its images;
-    of several, the first that is there. images: the folder of a COCO or CSV file's images, by default the file's. classes: the
-    names, in the order of the numbers returned; a file of its own names has the same, in any order; VOC's by default, in a VOC
-    folder. Raises DataError.
+    path: a JSON file (ours, or COCO instances), a CSV file, or a folder of PASCAL VOC's or YOLO's form.
+
+    split: VOC's list of images, ImageSets/Main/<split>.txt, or the split's name in YOLO's data.yaml, or the folder below its
+    images; of several, the first that exists. images: the folder of a COCO or CSV file's images, by default the file's.
+    classes: the names, in the order of the returned numbers. A file with names of its own must have the same ones, in any
+    order. A VOC folder has VOC's by default. Raises DataError.
     """
     path = Path(path)
     names = with_background(classes) if classes else None
@@ -207,7 +208,7 @@ def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]
 
 
 def _voc(folder: Path, splits: Sequence[str], names: list[str]) -> tuple[Roidb, list[str]]:
-    """Return a VOC folder. Boxes become 0-based; objects marked difficult are left out, as in the originals."""
+    """Return the roidb of a VOC folder. Boxes become 0-based. Difficult objects become ignored boxes."""
     inside = Inside(folder)
     known = Classes([name.lower() for name in names])
     return [_voc_image(inside, stem, place, known) for place, stem in read_voc_list(folder, splits)], names
@@ -235,17 +236,15 @@ def _voc_image(inside: Inside, stem: str, place: str, known: Classes) -> Entry:
 
 
 def _voc_picture(folder: Path, stem: str) -> str:
-    """Return the name of an image: STEM.jpg or, where it is not there, STEM with another suffix of images, such as .png or
-    .JPEG.
-    """
+    """Return the name of an image: STEM.jpg, or if it is missing, STEM with another image suffix such as .png or .JPEG."""
     names = [f"JPEGImages/{stem}{suffix}" for suffix in (".jpg", *SUFFIXES, *map(str.upper, SUFFIXES))]
     return next((name for name in names if (folder / name).is_file()), names[0])
 
 
 def _coco(content: dict[str, Any], path: Path, folder: Path) -> tuple[Roidb, list[str]]:
-    """COCO instances of path, with images in folder.
+    """Return the roidb and the class names of COCO instances, with images in folder.
 
-    Crowds and boxes without area inside the image are left out, as in the originals.
+    Crowds become ignored boxes. Boxes without area inside the image are left out, as in the originals.
     """
     categories = sorted(content["categories"], key=lambda category: category["id"])  # ids have gaps: 1 to 90 for 80 classes
     number = {category["id"]: k for k, category in enumerate(categories, 1)}

@@ -1,4 +1,6 @@
-"""YOLO's annotations as a roidb: a text file an image, `class x y width height` a line: the centre, in fractions.
+"""YOLO's annotations as a roidb: a text file for each image, with `class x y width height` on each line.
+
+x and y are the centre; all four are fractions of the image.
 
     DATASET/images/[SPLIT/]a.jpg  DATASET/labels/[SPLIT/]a.txt  DATASET/data.yaml     as ultralytics has them
     DATASET/train/images/a.jpg  DATASET/train/labels/a.txt  DATASET/data.yaml         as its `train:` and `val:` say
@@ -28,7 +30,7 @@ NAMES = ("data.yaml", "classes.txt", "obj.names")
 
 
 def is_yolo(folder: Path) -> bool:
-    """Return whether a folder has YOLO's form: labels beside images, or a list of names, and nothing of VOC's."""
+    """Return whether a folder has YOLO's form: labels, or a list of names, and nothing of VOC's."""
     if (folder / "Annotations").exists():
         return False
     return (folder / "labels").is_dir() or any((folder / name).is_file() for name in NAMES)
@@ -51,7 +53,7 @@ def read_yolo(folder: Path, splits: Sequence[str], names: list[str] | None) -> t
 
 
 def _folders(folder: Path, splits: Sequence[str]) -> tuple[Path, Path]:
-    """Return the folders of the images and of their labels, of the first split that is there."""
+    """Return the folders of the images and of their labels, of the first split that exists."""
     named = _named(folder, splits)
     for split in splits:
         if split in named:
@@ -73,14 +75,14 @@ def _beside(folder: Path, labels: Path) -> tuple[Path, Path]:
 
 
 def _labels(images: Path) -> Path:
-    """Return the folder of the labels of images."""
+    """Return the folder of the labels that belong to a folder of images."""
     parts = list(images.parts)
     at = max((i for i, part in enumerate(parts) if part == "images"), default=None)
     return images if at is None else Path(*parts[:at], "labels", *parts[at + 1 :])
 
 
 def _named(folder: Path, wanted: Sequence[str]) -> dict[str, Path]:
-    """Split -> folder of images, where data.yaml names folders that are there. Other splits than the wanted may be lists."""
+    """Return split -> folder of images, where data.yaml names existing folders. Splits that are not wanted may be lists."""
     file, found = folder / "data.yaml", {}
     content = _yaml(file)
     base = folder / (_folder_name(content, "path", file) or ".")
@@ -103,7 +105,10 @@ def _granted(path: Path, folder: Path, place: str) -> str:
 
 
 def _is_folder(path: Path) -> bool:
-    """Path.is_dir, which from Python 3.14 on answers False too where the system refuses the path: here that is an OSError."""
+    """Return whether path is a folder.
+
+    Raises OSError if the system refuses the path, where is_dir returns False since Python 3.14.
+    """
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -111,7 +116,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    """Return the content of data.yaml, nothing where there is none. Raises DataError."""
+    """Return the content of data.yaml, or {} if it is missing. Raises DataError."""
     if not path.is_file():
         return {}
     content = read_yaml_file(path, DataError)
@@ -121,7 +126,7 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 
 def _folder_name(content: dict[str, Any], key: str, path: Path) -> str:
-    """Return the folder that the key names, "" for none. Raises DataError."""
+    """Return the folder that the key names, or "" for none. Raises DataError."""
     value = content.get(key)
     if not isinstance(value, str | None):
         raise DataError(f"{path}: `{key}` must be the name of one folder, got {value!r:.60}")
@@ -129,7 +134,7 @@ def _folder_name(content: dict[str, Any], key: str, path: Path) -> str:
 
 
 def _names(folder: Path, labels: Path) -> list[str] | None:
-    """Return the class names that the dataset has, background first; None for none."""
+    """Return the dataset's class names, background first, or None if it has none."""
     for place in dict.fromkeys((folder, labels)):
         for name in NAMES:
             if (place / name).is_file():
@@ -150,7 +155,7 @@ def _read_names(path: Path) -> Sequence[str]:
 
 
 def _entry(inside: Inside, picture: Path, labels: Path, known: Classes) -> Entry:
-    """Return the boxes of one image; none without a file of labels."""
+    """Return the entry of one image. Without a file of labels it has no boxes."""
     file = inside.granted(os.path.relpath(picture, inside.folder))
     width, height = image_size(file)
     boxes, classes = [], []
@@ -168,7 +173,7 @@ def _entry(inside: Inside, picture: Path, labels: Path, known: Classes) -> Entry
 
 
 def _line(line: str, place: str, width: int, height: int) -> tuple[list[float], int]:
-    """Return the box of a line in pixels, both corners inclusive, and its class from 0. Raises DataError."""
+    """Return a line's box in pixels, both corners inclusive, and its class, from 0. Raises DataError."""
     words = line.split()
     try:
         k, (x, y, w, h) = int(words[0]), map(float, words[1:5])

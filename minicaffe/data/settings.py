@@ -5,7 +5,8 @@
     settings.train.rpn_positive_overlap, settings.test.nms
 
 Source: both projects' lib/fast_rcnn/config.py, bottom-up-attention's, PVANET's and MNC's. A field's name is its key there, in
-lower case. TEST.ANCHORS is minicaffe's: the anchors that the scripts of YOLO v2 and SqueezeDet hold.
+lower case. TEST.ANCHORS, STAGE_THRESHOLDS, MIN_FACE and PYRAMID_FACTOR are minicaffe's: they are in the scripts of YOLO v2,
+SqueezeDet and MTCNN.
 """
 
 from __future__ import annotations
@@ -108,8 +109,17 @@ class TestSettings:
     anchors: tuple[float, ...] = ()
     """Width, height, width, height, ...: in cells for a YOLO v2, in pixels of the input for a SqueezeDet."""
 
+    stage_thresholds: tuple[float, float] = (0.6, 0.7)
+    """An MTCNN's lowest scores of its first two nets."""
+    min_face: float = 20
+    """The least side of a face that an MTCNN looks for, in pixels of the image."""
+    pyramid_factor: float = 0.709
+    """From one scale of an MTCNN's pyramid to the next."""
+
     def __post_init__(self) -> None:
-        _check(self, "TEST.", "scales", "max_size", "scale_multiple_of", "anchors")
+        _check(self, "TEST.", "scales", "max_size", "scale_multiple_of", "anchors", "min_face")
+        if not 0 < self.pyramid_factor < 1:
+            raise SettingsError(f"TEST.PYRAMID_FACTOR must be between 0 and 1, got {self.pyramid_factor}")
         if len(self.anchors) % 2:
             raise SettingsError(f"TEST.ANCHORS must be pairs of a width and a height, got {len(self.anchors)} numbers")
         if self.soft_nms:
@@ -144,7 +154,7 @@ class DetectionSettings:
 
 
 def _check(settings: Any, group: str, *positive: str) -> None:
-    """Raise SettingsError for numbers that are not finite, and for those of `positive` that are not > 0."""
+    """Raise SettingsError for numbers that are not finite, and for settings named in `positive` that are not > 0."""
     for name, value in vars(settings).items():
         numbers = value if isinstance(value, tuple) else (value,)
         if not all(math.isfinite(number) for number in numbers if isinstance(number, float | np.floating)):
@@ -157,12 +167,15 @@ _current = DetectionSettings()
 
 
 def current() -> DetectionSettings:
-    """Return the settings of a net that is given none: those of the last use(), at first the defaults."""
+    """Return the settings of nets that are given none: those of the last use(), at first the defaults."""
     return _current
 
 
 def use(settings: DetectionSettings) -> None:
-    """Make settings the current ones, in all threads, for nets made from now on. For old scripts: give a net its settings."""
+    """Make settings the current ones, in all threads, for nets made from now on.
+
+    This is for old scripts: give a net its settings.
+    """
     global _current
     _current = settings_or_current(settings)
 
@@ -177,7 +190,9 @@ def settings_or_current(settings: DetectionSettings | None) -> DetectionSettings
 
 
 def settings_from(given: str | PathLike[str] | Mapping[str, Any] | DetectionSettings) -> DetectionSettings:
-    """Return a yml file, or a mapping of a yml's keys ({"TEST": {"NMS": 0.4}}), over the defaults; DetectionSettings unchanged.
+    """Return the settings of a yml file, or of a mapping of a yml's keys ({"TEST": {"NMS": 0.4}}), over the defaults.
+
+    DetectionSettings are returned unchanged.
 
     Raises SettingsError.
     """
@@ -199,7 +214,7 @@ def read_settings(path: str | PathLike[str], base: DetectionSettings | None = No
 
 
 def changed(settings: DetectionSettings) -> list[str]:
-    """Return the keys whose values are not the defaults: TEST.NMS, PIXEL_MEANS."""
+    """Return the keys whose values differ from the defaults: TEST.NMS, PIXEL_MEANS."""
     default, keys = DetectionSettings(), []
     for prefix, group, of in (
         ("", settings, default),
@@ -215,7 +230,7 @@ T = TypeVar("T", DetectionSettings, TrainSettings, TestSettings)
 
 
 def _merged(settings: T, values: Any, prefix: str) -> T:
-    """Return settings with values, a yml's mapping, over them. prefix: of the keys in errors."""
+    """Return settings with the values of a yml's mapping over them. prefix: the keys' prefix in errors."""
     if not isinstance(values, Mapping):
         raise SettingsError(f"{prefix.rstrip('.') or 'the file'} must be a mapping of settings, got {values!r}")
     kinds = get_type_hints(type(settings))

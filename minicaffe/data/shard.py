@@ -23,7 +23,7 @@ from .state_fields import MOST, Fields
 
 @dataclass(frozen=True)
 class Shard:
-    """Rank `rank` of `count` that train together."""
+    """The shard of rank `rank` of `count` that train together."""
 
     rank: int = 0
     count: int = 1
@@ -33,7 +33,7 @@ class Shard:
         return position % self.count == self.rank
 
     def rank_stream(self, generator: np.random.Generator) -> None:
-        """Move a generator that is equal in all ranks to this rank's stream of random numbers."""
+        """Move a generator that is equal on all ranks to this rank's stream of random numbers."""
         if self.count > 1:  # alone, the generator stays as it was seeded
             generator.bit_generator.state = of_rank(generator, self.rank).bit_generator.state
 
@@ -43,7 +43,7 @@ class Shard:
         return state if self.count == 1 else state | {"share": [self.rank, self.count]}  # the name in stored states
 
     def restore(self, generator: np.random.Generator, state: dict[str, Any]) -> None:
-        """Restore state()'s result; another rank's generator is moved to this rank's stream. Raises ValueError."""
+        """Restore state()'s result. Another rank's generator is moved to this rank's stream. Raises ValueError."""
         fields = Fields(state)
         written_by = fields.wholes("share", 0, MOST) if "share" in fields else [0, 1]
         generator.bit_generator.state = fields.generator("generator")
@@ -58,7 +58,7 @@ _current = WHOLE
 
 
 def current_shard(phase: Phase = TRAIN) -> Shard:
-    """Return the shard of a data layer in this phase. Test nets read all of the data."""
+    """Return the shard of a data layer in this phase. Test nets read all data."""
     return _current if phase == TRAIN else WHOLE
 
 

@@ -36,9 +36,9 @@ class Resumable(Protocol):
     """A layer with a state besides its learnable blobs, such as a data layer's position and its generator's state."""
 
     def training_state(self) -> State:
-        """Return what resumed training needs, as JSON in new objects: the state after the last batch.
+        """Return the state that resumed training needs, as JSON in new objects: the state after the last batch.
 
-        The solver asks before each iteration.
+        The solver calls it before each iteration.
         """
 
     def restore_training_state(self, state: State) -> None:
@@ -46,7 +46,10 @@ class Resumable(Protocol):
 
 
 def is_resumable(layer: object) -> TypeGuard[Resumable]:
-    """Return whether the layer's class has both methods; isinstance takes 50 times as long. Raises Error for one alone."""
+    """Return whether the layer's class has both methods. Raises Error for one alone.
+
+    isinstance takes 50 times as long.
+    """
     kind = type(layer)
     if issubclass(kind, Resumable):
         return True
@@ -112,40 +115,40 @@ class Fields:
 
 
 def whole(value: Any, name: str, low: int, high: int) -> int:
-    """value, if it is a whole number from low to high."""
+    """Return value if it is a whole number from low to high."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise wrong(name, f"a whole number from {low} to {high}", value)
     return value
 
 
 def number(value: Any, name: str) -> float:
-    """value, if it is a number or NaN."""
+    """Return value as a float if it is a number or NaN."""
     if not isinstance(value, float) and (not isinstance(value, int) or isinstance(value, bool) or abs(value) > MOST):
         raise wrong(name, "a number", value)
     return float(value)
 
 
 def items(value: Any, name: str) -> list[Any]:
-    """value, if it is a list."""
+    """Return value if it is a list."""
     if not isinstance(value, list):
         raise wrong(name, "a list", value)
     return value
 
 
 def numbers(value: Any, name: str) -> list[float]:
-    """value, if it is a list of numbers."""
+    """Return value if it is a list of numbers."""
     return [number(one, f"{name}[{i}]") for i, one in enumerate(items(value, name))]
 
 
 def pair(value: Any, name: str) -> tuple[Any, Any]:
-    """value, if it is a list of two."""
+    """Return value as a tuple if it is a list of two."""
     if not isinstance(value, list) or len(value) != 2:
         raise wrong(name, "a list of two", value)
     return value[0], value[1]
 
 
 def generator_state(value: Any, name: str) -> State:
-    """value, if it is a state of PCG64, NumPy's default generator."""
+    """Return value if it is a state of PCG64, NumPy's default generator."""
     fields, kind = Fields(value, name), np.random.PCG64.__name__
     if fields.text("bit_generator") != kind:
         raise wrong(fields.path("bit_generator"), kind, fields.get("bit_generator"))
@@ -155,7 +158,7 @@ def generator_state(value: Any, name: str) -> State:
 
 
 def same_shape(value: Any, name: str, shape: Sequence[int]) -> None:
-    """Raise unless value is this shape as a list."""
+    """Raise ValueError unless value is this shape as a list."""
     if value != list(shape):
         raise wrong(name, f"the shape {list(shape)}", value)
 

@@ -1,4 +1,4 @@
-"""R-CNN's window files: images, each with boxes, their classes and their overlaps with an object; and MS-CNN's.
+"""R-CNN's window files: images, each with boxes, their classes and their overlaps with an object. Also MS-CNN's.
 
     # INDEX / PATH / CHANNELS / HEIGHT / WIDTH / NUMBER OF WINDOWS / then for each: CLASS OVERLAP X1 Y1 X2 Y2
 
@@ -44,7 +44,7 @@ class WindowFile(NamedTuple):
 
 
 class LabelledImage(NamedTuple):
-    """An image of MS-CNN's or Cascade R-CNN's file, and the line that it begins on, from 1.
+    """An image of MS-CNN's or Cascade R-CNN's file, and the number of its first line, from 1.
 
     boxes (N, 4) and regions of no interest (M, 4): x1, y1, x2, y2 in pixels, float32. classes, ignored, difficult (N,).
     """
@@ -61,7 +61,7 @@ class LabelledImage(NamedTuple):
 
     @property
     def label(self) -> str:
-        """All of it but the name."""
+        """Everything but the name, as text."""
         parts = (self.boxes, self.classes, self.ignored, self.difficult, self.regions)
         return " ".join(str(part.tolist()) for part in parts)
 
@@ -87,7 +87,7 @@ class _Tokens:
         return value
 
     def count(self, what: str) -> int:
-        """Return a whole number that is not below 0."""
+        """Return the next token as a whole number >= 0. Raises DataError."""
         if (value := self.whole(what)) < 0:
             raise DataError(f"{self.path}:{self.line}: {what} must be >= 0, got {value}")
         return value
@@ -100,14 +100,14 @@ class _Tokens:
             raise DataError(f'{self.path}:{self.line}: expected {what}, got "{token}"') from error
 
     def next_image(self, expected: int) -> int:
-        """Take "# INDEX", at which an image begins, and return the index. Raises DataError."""
+        """Take "# INDEX", which begins an image, and return the index. Raises DataError."""
         self.mark("#")
         if (index := self.whole("the image's index")) != expected:
             raise DataError(f"{self.path}:{self.line}: the image has index {index}, expected {expected}")
         return index
 
     def mark(self, wanted: str) -> None:
-        """Take what has to stand there. Raises DataError."""
+        """Take the next token. Raises DataError unless it is the wanted one."""
         if (mark := self.text(f'"{wanted}"')) != wanted:
             raise DataError(f'{self.path}:{self.line}: expected "{wanted}", got "{mark}"')
 
@@ -130,7 +130,7 @@ def read_window_file(path: str | PathLike[str]) -> WindowFile:
 
 
 def read_labelled_windows(path: str | PathLike[str], has_difficult: bool) -> list[LabelledImage]:
-    """Return the images of MS-CNN's window file, or with has_difficult of Cascade R-CNN's. Raises DataError, with the line."""
+    """Return the images of MS-CNN's window file, or if has_difficult, of Cascade R-CNN's. Raises DataError, with the line."""
     tokens = _Tokens(path)
     images: list[LabelledImage] = []
     while tokens.tokens:
@@ -150,7 +150,7 @@ def read_labelled_windows(path: str | PathLike[str], has_difficult: bool) -> lis
 
 
 def read_frcnn_list(path: str | PathLike[str], classes: int) -> list[LabelledImage]:
-    """Return the images of a list of Faster R-CNN in C++, their sizes 0. Raises DataError, with the line."""
+    """Return the images in a list of Faster R-CNN in C++, with sizes of 0. Raises DataError, with the line."""
     tokens = _Tokens(path)
     images: list[LabelledImage] = []
     while tokens.tokens:
@@ -167,7 +167,7 @@ def read_frcnn_list(path: str | PathLike[str], classes: int) -> list[LabelledIma
 
 
 def _true_box(tokens: _Tokens, classes: int) -> list[int]:
-    """Class, x1, y1, x2, y2, difficult."""
+    """Return a box as class, x1, y1, x2, y2, difficult."""
     label = tokens.whole("a box's class")
     place = f"{tokens.path}:{tokens.line}"
     if not 1 <= label < classes:
@@ -183,7 +183,7 @@ def _true_box(tokens: _Tokens, classes: int) -> list[int]:
 
 
 def _labelled(tokens: _Tokens, columns: list[str]) -> list[int]:
-    """Return the columns of a window, and x1, y1, x2, y2."""
+    """Return the columns of a window, then x1, y1, x2, y2."""
     row = [tokens.whole(f"a window's {column}") for column in columns]
     if row and row[0] < 1:
         raise DataError(f"{tokens.path}:{tokens.line}: a window has class {row[0]}; classes begin at 1")
@@ -211,14 +211,14 @@ class Cut(NamedTuple):
 
 
 class WindowGroups(NamedTuple):
-    """Examples: of each as many boxes, and as many numbers for labels."""
+    """Examples, all with the same number of boxes and the same number of labels."""
 
     cuts: list[list[Cut]]
     labels: list[list[float]]
 
 
 def read_window_groups(path: str | PathLike[str]) -> WindowGroups:
-    """Return the examples of a file of pulkitag's GenericWindowData. Raises DataError, with the line.
+    """Return the examples in a file of pulkitag's GenericWindowData. Raises DataError, with the line.
 
     # GenericDataLayer / EXAMPLES / IMAGES OF EACH / NUMBERS OF EACH / then for each: # INDEX, for each of its images
     PATH CHANNELS HEIGHT WIDTH X1 Y1 X2 Y2, and its numbers
@@ -259,7 +259,7 @@ class SquareBoxes(NamedTuple):
 
 
 def read_square_boxes(path: str | PathLike[str]) -> SquareBoxes:
-    """Return the objects of a file of pulkitag's SquareBoxData. Raises DataError, with the line.
+    """Return the objects in a file of pulkitag's SquareBoxData. Raises DataError, with the line.
 
     # SqBoxWindowDataLayer / IMAGES / then for each: # INDEX / NUMBER OF OBJECTS / PATH / CHANNELS HEIGHT WIDTH / and for each
     of its objects X Y, and of its square box, which is not kept, the centre X Y and the side

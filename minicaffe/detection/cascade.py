@@ -1,4 +1,4 @@
-"""Detect objects with a Cascade R-CNN, whose last DecodeBBox and last probabilities are outputs of the net.
+"""Detection of objects with a Cascade R-CNN, whose last DecodeBBox and last probabilities are outputs of the net.
 
     image -> short side 600, long side <= 1000, each rounded to a multiple of 32, or of TEST.SCALE_MULTIPLE_OF
           -> net -> boxes (R, 5), cls_prob (R, C)
@@ -65,7 +65,7 @@ def _ends(net: Net) -> tuple[str, str]:
 
 
 def cascade_ends(net: Net) -> tuple[str, str] | None:
-    """Return the outputs with the last stage's boxes and probabilities; None unless net is a Cascade R-CNN of one image."""
+    """Return the outputs with the last stage's boxes and probabilities; None unless net is a Cascade R-CNN for one image."""
     decoded = {top for node in net.nodes if isinstance(node.layer, DecodeBBox) for top in node.top_names}
     boxes = [name for name in net.outputs if name in decoded]
     if not boxes or net.inputs != image_inputs(net):
@@ -80,13 +80,16 @@ def cascade_ends(net: Net) -> tuple[str, str] | None:
 
 
 def input_size(height: int, width: int, settings: DetectionSettings) -> tuple[int, int]:
-    """Return the input's height and width: the short side of scales, each side at most max_size, rounded to the multiple."""
+    """Return the input's height and width.
+
+    The short side is that of scales, each side is at most max_size, and both are rounded to the multiple.
+    """
     scale, multiple = settings.test.scales[0] / min(height, width), sides_multiple(settings)
     sides = [min(scale * side, settings.test.max_size) / multiple for side in (height, width)]
     return multiple * max(int(sides[0] + 0.5), 1), multiple * max(int(sides[1] + 0.5), 1)
 
 
 def sides_multiple(settings: DetectionSettings) -> int:
-    """Return MULTIPLE, unless the settings say another number than 1."""
+    """Return MULTIPLE, unless the settings give another number than 1."""
     given = settings.test.scale_multiple_of
     return given if given > 1 else MULTIPLE

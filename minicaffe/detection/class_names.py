@@ -26,12 +26,12 @@ COCO = (
 
 
 def default_names(classes: int) -> list[str] | None:
-    """VOC's names for 21 classes, background included, COCO's for 81, else None."""
+    """Return VOC's names for 21 classes, background included, COCO's for 81, else None."""
     return {len(VOC): VOC, len(COCO): COCO}.get(classes)  # a guess, which --classes overrides
 
 
 def read_lines(path: str | PathLike[str]) -> list[str]:
-    """Return the names in a file, one a line. Raises Error."""
+    """Return the names in a file, one on each line. Raises Error."""
     try:
         lines = read_text(path).splitlines()
     except UnicodeDecodeError as error:
@@ -43,12 +43,12 @@ def read_lines(path: str | PathLike[str]) -> list[str]:
 
 
 def first_names(names: Iterable[str]) -> list[str]:
-    """Return the first of the synonyms of each line, as bottom-up-attention's scripts take it: "coat" of "coat,jacket"."""
+    """Return the first synonym on each line, as bottom-up-attention's scripts do: "coat" of "coat,jacket"."""
     return [name.partition(",")[0].strip() or name for name in names]
 
 
 def read_names(path: str | PathLike[str]) -> list[str]:
-    """Return the names in a file, in a detector's order; __background__ is added first if missing. Raises Error."""
+    """Return the names in a file, in a detector's order. __background__ is added first if missing. Raises Error."""
     return with_background(read_lines(path))
 
 
@@ -58,7 +58,7 @@ def with_background(names: Sequence[str]) -> list[str]:
 
 
 def read_labels(path: str | PathLike[str]) -> list[str]:
-    """Return the names in a file, those of synsets without their numbers: "n01440764 tench, Tinca tinca". Raises Error."""
+    """Return the names in a file, without the numbers of synsets such as "n01440764 tench, Tinca tinca". Raises Error."""
     lines = read_lines(path)
     synsets = all(line[:1] == "n" and line[1:9].isdigit() and line[9:10] in (" ", "\t", "") for line in lines)
     return [line[10:] or line for line in lines] if synsets else lines

@@ -1,4 +1,4 @@
-"""Inputs in place of data layers, for published nets that read their images from lists or databases also where they are used.
+"""Inputs in place of data layers, for published nets that also read their images from lists or databases in use.
 
 file = read_net("segnet_inference.prototxt")
 data_layers(file, state)                    # those that images come from, if the net has no inputs
@@ -41,11 +41,12 @@ def with_inputs(
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     say: Callable[[str], None] = lambda note: None,
 ) -> NetFile:
-    """Return a net that reads its images by data layers, with an Input in place of each one's images, its first top, and
-    without what only its other tops, the labels, lead to, and without layers that have no tops, such as writers; any other net
-    as it is. state: of the net, for include and exclude rules. replaced: the layers that become inputs; by default all data
-    layers of a net without inputs. shapes: of other tops that are inputs too, no labels. say: gets a sentence on what was done.
-    Raises what shape_of raises.
+    """Return a net with an Input in place of the images, the first top, of each data layer.
+
+    Layers that only follow from its other tops, the labels, are left out, and so are layers without tops, such as writers. A
+    net without such data layers is returned unchanged. state: the net's, for include and exclude rules. replaced: the layers
+    that become inputs; by default all data layers of a net without inputs. shapes: of other tops that become inputs, because
+    they are no labels. say: gets a sentence on the changes. Raises shape_of's errors.
     """
     layers = filter_layers(list(zip(file.param.layer, file.sources, strict=True)), state)
     data = [param for param, _ in layers if replaced(param)] if replaced else _data_layers(layers)
@@ -62,14 +63,14 @@ def with_inputs(
 
 
 class _Changes:
-    """The changes of each layer, in their order."""
+    """The changes of each layer, in order."""
 
     def __init__(self, shape_of: ShapeOf, shapes: Mapping[str, tuple[int, ...]], labels: set[str], data: list[str]) -> None:
         self._shape_of, self._shapes, self._labels, self._data = shape_of, shapes, labels, data
         self._gone, self._left_out, self._inputs = set[str](), list[str](), list[str]()
 
     def kept(self, param: LayerParameter, source: LayerSource | None) -> list[LayerParameter]:
-        """Return the layers in place of this one."""
+        """Return the layers that replace this one."""
         assert source is not None
         if is_data(param) and param.name in self._data:
             inputs = [top for i, top in enumerate(param.top) if top in self._shapes or (i == 0 and top not in self._labels)]
@@ -85,7 +86,7 @@ class _Changes:
         return []
 
     def note(self, data: list[LayerParameter]) -> str:
-        """Return a sentence on the inputs and on what is left out."""
+        """Return a sentence on the inputs and on the layers left out."""
         places = ", ".join(f'{param.type} layer "{param.name}"' + _why(param) for param in data)
         left = f"; left out with the labels: {', '.join(self._left_out)}" * bool(self._left_out)
         return f"in place of {places}: input {', '.join(self._inputs) or 'none'}{left}"
@@ -96,9 +97,7 @@ def _why(param: LayerParameter) -> str:
 
 
 def _labels(layers: LayerList) -> set[str]:
-    """Return the tops of data layers that only losses and Accuracy read, as labels, directly or through layers without
-    weights.
-    """
+    """Return the tops of data layers that only losses and Accuracy read as labels, also through layers without weights."""
     raw, needed, read = set[str](), set[str](), set[str]()
     for param, _ in layers:
         if is_data(param) or (param.bottom and raw.issuperset(param.bottom) and class_of(param).weight_names == ()):
@@ -123,7 +122,7 @@ def _input(param: LayerParameter, top: str, shape: tuple[int, ...]) -> LayerPara
 
 
 def data_layers(file: NetFile, state: caffe_pb2.NetState) -> list[LayerParameter]:
-    """Return the data layers that with_inputs replaces: none where the net has inputs."""
+    """Return the data layers that with_inputs replaces; none if the net has inputs."""
     return _data_layers(filter_layers(list(zip(file.param.layer, file.sources, strict=True)), state))
 
 
@@ -137,9 +136,7 @@ def is_data(param: LayerParameter) -> bool:
 
 
 def lacks_data(param: LayerParameter) -> bool:
-    """Return True for a data layer whose database or list is not there, and for one whose batches a caller's code would hand
-    over.
-    """
+    """Return True for a data layer whose database or list is missing, or whose batches a caller's code hands over."""
     if not is_data(param):
         return False
     return issubclass(class_of(param), MemoryData) or bool(absent_source(param))
@@ -153,9 +150,11 @@ def image_shape(
     batch: int | None = 1,
     hint: str = "give --shape {}=1,3,HEIGHT,WIDTH",
 ) -> tuple[int, ...]:
-    """Return the shape of a data layer's images (batch, C, H, W), or clips (batch, C, L, H, W): the given one of its top, or
-    what the layer says. C is 3, or as many as the means, or 1 for a layer that makes images grey. batch: None for the layer's
-    own. hint: what gives the shape of the top {}. Raises Error where the layer does not say it.
+    """Return the shape of a data layer's images (batch, C, H, W), or clips (batch, C, L, H, W).
+
+    It is the given shape of its top, or else the layer's. C is 1 for a layer that makes images grey, else the number of means,
+    or 3. batch: None for the layer's own. hint: advice on how to give the shape of the top {}. Raises Error if the layer does
+    not determine it.
     """
     if param.top[0] in given:
         return given[param.top[0]]
@@ -178,7 +177,7 @@ def _channels(param: LayerParameter) -> int:
 
 
 def image_size(param: LayerParameter) -> tuple[int, int] | None:
-    """Return the height and width of a data layer's images, of its crop or its resizing; None where it says neither."""
+    """Return the height and width of a data layer's images, from its crop or its resizing; None if it has neither."""
     transform = param.transform_param
     sizes = [crop_of(transform)]
     for high, wide in SIZES:
@@ -193,7 +192,7 @@ def _blocks(param: LayerParameter) -> list[Message]:
 
 
 def image_means(param: LayerParameter) -> tuple[float, float, float]:
-    """Return what a data layer subtracts from blue, green and red; zeros where it says nothing.
+    """Return the means that a data layer subtracts from blue, green and red; zeros if it has none.
 
     Raises Error for a mean file, which the prototxt only names, and for other numbers of means.
     """

@@ -1,4 +1,6 @@
-"""Detect objects in an image with a Fast R-CNN, Faster R-CNN or R-FCN net. Source: py-faster-rcnn's lib/fast_rcnn/test.py.
+"""Detection of objects in an image with a Fast R-CNN, Faster R-CNN or R-FCN net.
+
+Source: py-faster-rcnn's lib/fast_rcnn/test.py.
 
     image -> scaled, means subtracted -> net -> rois, cls_prob (R, C), bbox_pred (R, 4C, or R, 8 when class-agnostic)
           -> rois moved by bbox_pred, in pixels of the image, clipped to it -> per class: score > threshold, NMS -> the best
@@ -115,7 +117,7 @@ def detect(
 def score_boxes(
     net: Net, image: NDArray[np.uint8], *, settings: DetectionSettings | None = None, proposals: ArrayLike | None = None
 ) -> tuple[Floats, Floats]:
-    """Run the net on one image, before NMS: scores (R, C), and a box for each class (R, C, 4) in pixels of the image."""
+    """Run the net on one image. Return, before NMS, scores (R, C) and a box for each class (R, C, 4) in pixels of the image."""
     settings = settings or net.settings
     check_detector(net)
     scale, again = run_net(net, image, settings, proposals)
@@ -126,13 +128,12 @@ def score_boxes(
 def run_net(
     net: Net, image: NDArray[np.uint8], settings: DetectionSettings, proposals: ArrayLike | None, also: Sequence[str] = ()
 ) -> tuple[Floats, Ints | None]:
-    """Run a detector on one image.
+    """Run a detector on one image. Return the image's scale, and the roi of each proposal (R,) if rois are shared, else None.
 
-    Return the scale of the image, (1,), or of x, y, x and y, (4,); and the roi of each proposal (R,) where one stands for
-    several.
+    The scale is (1,), or that of x, y, x and y (4,). also: further blobs to keep.
 
-    also: further blobs to keep. Raises Error for proposals that are missing or that the net does not take, and where there are
-    none because the scores that they are made of are NaN or infinite.
+    Raises Error for proposals that are missing or that the net refuses, and if there are none because their scores are NaN or
+    infinite.
     """
     Rcnn().check_proposals(net, proposals is not None)
     data, im_info = prepare_image(image, settings)
@@ -154,8 +155,9 @@ def run_net(
 
 
 def read_boxes(net: Net, scale: ArrayLike, size: Sequence[int], settings: DetectionSettings) -> tuple[Floats, Floats]:
-    """Return scores (R, C) and boxes (R, C, 4) of the net's last pass, on an image of size (height, width) scaled by scale, one
-    number, or those of x, y, x and y. Raises Error for scores that are NaN or infinite.
+    """Return scores (R, C) and boxes (R, C, 4) of the net's last pass on an image of size (height, width).
+
+    scale: the image's scale, one number, or those of x, y, x and y. Raises Error for scores that are NaN or infinite.
     """
     boxes = (rows(net.blobs["rois"])[:, 1:5] / np.asarray(scale, np.float32)).astype(np.float32, copy=False)
     scores = rows(net.blobs["cls_prob"]).copy()  # the next run overwrites the blob
@@ -180,7 +182,9 @@ def check_detector(net: Net) -> None:
 
 
 def scaled_proposals(boxes: Floats, scale: ArrayLike, dedup: float) -> tuple[Floats, Ints]:
-    """Return proposals (R, 4) as rois (U, 5) of the scaled image, one for all in the same cells, and each proposal's roi (R,).
+    """Return proposals (R, 4) as rois (U, 5) of the scaled image, and each proposal's roi (R,).
+
+    Proposals in the same cells share a roi.
 
     dedup: cells per pixel of the scaled image (the feature map's scale); 0 keeps every box.
     """
@@ -197,7 +201,10 @@ def scaled_proposals(boxes: Floats, scale: ArrayLike, dedup: float) -> tuple[Flo
 def pick(
     scores: Floats, boxes: Floats, *, nms_threshold: float = 0.3, threshold: float = 0.05, max_detections: int = 100
 ) -> Detections:
-    """Return the detections of scores (R, C) and boxes (R, C, 4): NMS within each class but 0, then the best of all classes."""
+    """Return the detections of scores (R, C) and boxes (R, C, 4).
+
+    NMS runs within each class but 0; then the best of all classes are taken.
+    """
     rois, classes = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for k in range(1, scores.shape[1]):
         likely = np.flatnonzero(scores[:, k] > threshold)  # before NMS, whose time is quadratic
@@ -227,7 +234,7 @@ def draw(image: NDArray[np.uint8], detections: Detections, class_names: Sequence
 
 
 def _class_boxes(net: Net, boxes: Floats, classes: int, regress: bool) -> Floats:
-    """Return the rois' boxes (R, 4) moved by bbox_pred, for each class: (R, C, 4)."""
+    """Return the rois' boxes (R, 4) moved by bbox_pred, for each class (R, C, 4)."""
     if "bbox_pred" not in net.blobs or not regress:
         return np.repeat(boxes[:, None], classes, axis=1)
     deltas = rows(net.blobs["bbox_pred"])

@@ -1,4 +1,4 @@
-"""Detector: a net that is called on images. Its family says how objects are found (families.py).
+"""Detector: a net that is called on images. Its family defines how objects are found (families.py).
 
 detector = minicaffe.detection.load("test.prototxt", "net.caffemodel", cfg="faster_rcnn_end2end.yml")
 found = detector("photo.jpg")
@@ -21,27 +21,29 @@ from minicaffe.data.image_bytes import pixels_of
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import DetectionSettings, settings_from
 from minicaffe.errors import DataError, Error, shortened
-from minicaffe.formats.weights import no_name_fits
+from minicaffe.formats.prototxt import read_net
+from minicaffe.formats.weights import WeightsFile, no_name_fits, read_weights
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 
 from .class_names import read_names
 from .detect import Detections
 from .families import FAMILY_NAMES, family_of
-from .family import SSD_MEANS, FindOptions
+from .family import FindOptions
+from .mtcnn import Mtcnn, joined, joined_weights
 
 Path = str | PathLike[str]
 
 
 class Detector:
-    """A net of phase TEST that finds objects: called on an image, it gives the Detections.
+    """A net of phase TEST that finds objects. A call on an image returns Detections.
 
-    The net's settings (net.settings) say how an image is scaled, what is subtracted, and the NMS; for an SSD, RefineDet, YOLO,
-    MS-CNN or SqueezeDet (is_ssd) means (blue, green, red; default 104, 117, 123) are subtracted, and scale_factor multiplies
-    the rest (default 1).
-    classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, text for a CTPN's, face
-    for an SSH's, else None).
-    threshold: the least score, from 0 to 1. max_detections: the most for an image.
+    The net's settings (net.settings) define an image's scale, its means and the NMS. For an SSD, RefineDet, YOLO, MS-CNN,
+    SqueezeDet, UltraFace or MTCNN (is_ssd) means (blue, green, red; default 104, 117, 123, an UltraFace's 127, an MTCNN's
+    127.5) are subtracted, and scale_factor multiplies the rest (default 1, of these two 1/128). classes: names by class index,
+    the background first (default: VOC's for 21 classes, COCO's for 81, text for a CTPN's, face for an SSH's, an UltraFace's and
+    an MTCNN's, else None). threshold: the least score, from 0 to 1 (default 0.5, an UltraFace's and an MTCNN's 0.7).
+    max_detections: the most for an image.
     Raises Error for a net that is no detector.
     """
 
@@ -50,7 +52,7 @@ class Detector:
         net: Net,
         *,
         classes: Sequence[str] | None = None,
-        threshold: float = 0.5,
+        threshold: float | None = None,
         max_detections: int = 100,
         means: Sequence[float] | None = None,
         scale_factor: float | None = None,
@@ -60,22 +62,23 @@ class Detector:
             for name, value in {"means": means, "scale_factor": scale_factor}.items():
                 if value is not None:
                     raise Error(f"{net.file}: {name} has no effect: only {FAMILY_NAMES} take it")
-        if not 0 <= threshold <= 1:
+        self.threshold = self.family.threshold if threshold is None else threshold
+        if not 0 <= self.threshold <= 1:
             raise Error(f"threshold must be from 0 to 1, got {threshold}")
         if max_detections < 1:
             raise Error(f"max_detections must be > 0, got {max_detections}")
-        self.net, self.threshold, self.max_detections = net, threshold, max_detections
+        self.net, self.max_detections = net, max_detections
         self.classes = classes or self.family.classes(net).names
-        self.means = SSD_MEANS if means is None else means
-        self.scale_factor = 1.0 if scale_factor is None else scale_factor
+        given = FindOptions(means=means, scale_factor=scale_factor)
+        self.means, self.scale_factor = self.family.means_and_factor(given)
 
     @property
     def is_ssd(self) -> bool:
-        """True for an SSD, RefineDet, YOLO, MS-CNN or SqueezeDet."""
+        """True for an SSD, RefineDet, YOLO, MS-CNN, SqueezeDet, UltraFace or MTCNN."""
         return self.family.has_fixed_size
 
     def __call__(self, image: Path | Image.Image | NDArray[np.uint8], *, proposals: ArrayLike | None = None) -> Detections:
-        """Return the objects on an image: a file, an image of Pillow, or an array (H, W, 3) in the order blue, green, red.
+        """Return the objects in an image: a file, a Pillow image, or an array (H, W, 3) in the order blue, green, red.
 
         proposals: boxes (R, 4) as x1, y1, x2, y2 in pixels of the image, for a net that takes rois (Fast R-CNN).
         Raises DataError for what is no image, Error for missing or unexpected proposals.
@@ -91,18 +94,20 @@ def load(  # noqa: PLR0913 - public, by keyword
     cfg: Path | Mapping[str, Any] | DetectionSettings | None = None,
     classes: Path | Sequence[str] | None = None,
     *,
-    threshold: float = 0.5,
+    threshold: float | None = None,
     max_detections: int = 100,
     means: Sequence[float] | None = None,
     scale_factor: float | None = None,
     strict: bool | None = None,
     fork: str = "",
 ) -> Detector:
-    """Return the detector of a test prototxt, or of a Net, with the weights of a file of any format.
+    """Return the detector of a test prototxt, or of a Net, with the weights in a file of any format.
 
+    Of an MTCNN give det1; det2 and det3 are found beside it, and a Net of them all is made.
     cfg: the settings that the net was trained with: a yml of py-faster-rcnn, a dict of its keys ({"TEST": {"NMS": 0.4}}), or
     DetectionSettings. Only for a prototxt: a Net has its settings. An SSD net takes none; an MS-CNN takes
-    TRAIN.BBOX_NORMALIZE_TARGETS, _MEANS and _STDS, a SqueezeDet and a YOLO v2 without its last layer TEST.ANCHORS. Without
+    TRAIN.BBOX_NORMALIZE_TARGETS, _MEANS and _STDS, a SqueezeDet and a YOLO v2 without its last layer TEST.ANCHORS, an
+    MTCNN TEST.MIN_FACE, TEST.PYRAMID_FACTOR and TEST.STAGE_THRESHOLDS. Without
     cfg the images of an SSH's prototxt are scaled as by SSH's settings.
     classes: the names in the net's order, the background first; or a file, one name a line. strict, fork: as Net's, for a
     prototxt. The rest: see Detector.
@@ -110,15 +115,15 @@ def load(  # noqa: PLR0913 - public, by keyword
     """
     own = None if cfg is None else settings_from(cfg)
     if not isinstance(net, Net):  # nobody else can ask for this one's inner blobs
-        net = Net(net, TEST, keep="outputs", settings=own, strict=strict, fork=fork)
+        net = Net(joined(read_net(net, warn=False)), TEST, keep="outputs", settings=own, strict=strict, fork=fork)
         if own is None and net.settings == DetectionSettings() and (defaults := family_of(net).test_defaults):
             net.settings = dataclasses.replace(net.settings, test=dataclasses.replace(net.settings.test, **defaults))
     elif cfg is not None:
         raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
     elif fork:
         raise Error(f"{net.file}: a Net has its fork: make it with Net(fork=...), or give load the prototxt's path")
-    if own is not None and (end := family_of(net).end(net)):
-        end.check_settings(own, net.file)
+    if own is not None and (rules := family_of(net).fixed_size(net)):
+        rules.check_settings(own, net.file)
     names = read_names(classes) if isinstance(classes, str | PathLike) else classes
     detector = Detector(
         net, classes=names, threshold=threshold, max_detections=max_detections, means=means, scale_factor=scale_factor
@@ -128,7 +133,7 @@ def load(  # noqa: PLR0913 - public, by keyword
         given = classes if isinstance(classes, str | PathLike) else "classes"
         raise Error(f"{given}: {len(names)} classes with the background, but {holder} of {net.file} has {count}")
     if weights is not None:
-        _copy_weights(net, weights)
+        _copy_weights(net, joined_weights(weights) if isinstance(detector.family, Mtcnn) else read_weights(weights))
     return detector
 
 
@@ -142,10 +147,10 @@ def _pixels(image: object) -> NDArray[np.uint8]:
     raise DataError(f"an image must be a path, a PIL image or an array (height, width, 3), got {type(image).__name__}")
 
 
-def _copy_weights(net: Net, weights: Path) -> None:
+def _copy_weights(net: Net, weights: WeightsFile) -> None:
     report = net.copy_from(weights)
     if net.params and not report.loaded:
-        raise no_name_fits(weights, net.file)
+        raise no_name_fits(weights.path, net.file)
     if report.missing:
         of_all = f"{len(report.missing)} of {len(net.params)} layers of {net.file}"
-        warnings.warn(shortened(f"{weights} has no weights for {of_all}: {', '.join(report.missing)}"), stacklevel=3)
+        warnings.warn(shortened(f"{weights.path} has no weights for {of_all}: {', '.join(report.missing)}"), stacklevel=3)

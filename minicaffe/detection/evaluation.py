@@ -1,4 +1,4 @@
-"""Detections on annotated images, counted: PASCAL VOC's average precision, and COCO's by pycocotools where it is installed.
+"""Evaluation of detections on annotated images: PASCAL VOC's average precision, and COCO's by pycocotools if it is installed.
 
     report = evaluate(rows, roidb, classes)      rows: the Detections of each image of the roidb, in its order
     report.classes[0].ap, report.mean_ap
@@ -36,9 +36,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ImageBoxes:
-    """The boxes of one class on one image: (n, 4) as x1, y1, x2, y2 inclusive; scores (n,) where they are detections.
+    """The boxes of one class on one image (n, 4) as x1, y1, x2, y2 inclusive; scores (n,) if they are detections.
 
-    ignored (n,): which boxes of the truth count neither way, VOC's difficult ones, nor detections that overlap one most.
+    ignored (n,): which ground-truth boxes are not counted, such as VOC's difficult ones. Detections that overlap such a box
+    most are not counted either.
     """
 
     boxes: NDArray[Any]
@@ -54,7 +55,10 @@ class ImageBoxes:
 def average_precision(
     detections: Sequence[ImageBoxes], truth: Sequence[ImageBoxes], *, threshold: float = 0.5, voc2007: bool = False
 ) -> float:
-    """AP of one class; entry i of both sequences is image i. NaN without a ground-truth box of the class."""
+    """Return the average precision of one class; NaN without a ground-truth box of the class.
+
+    Entry i of both sequences is image i.
+    """
     recall, precision = precision_recall(detections, truth, threshold=threshold)
     if not recall.size:
         return float("nan") if not sum(image.counted for image in truth) else 0.0
@@ -64,7 +68,7 @@ def average_precision(
 def precision_recall(
     detections: Sequence[ImageBoxes], truth: Sequence[ImageBoxes], *, threshold: float = 0.5
 ) -> tuple[Floats, Floats]:
-    """Recall and precision (k,) after each detection, best score first; empty without detections or ground truth."""
+    """Return recall and precision (k,) after each detection, best score first. They are empty without ground truth."""
     total = sum(image.counted for image in truth)
     scores, hits = [np.zeros(0)], [np.zeros(0, bool)]
     for found, true in zip(detections, truth, strict=True):
@@ -85,7 +89,7 @@ def precision_recall(
 def _on_ignored(
     boxes: NDArray[Any], truth: NDArray[Any], ignored: NDArray[np.bool_] | None, threshold: float
 ) -> NDArray[np.bool_]:
-    """Return True for boxes (n, 4) that overlap an ignored one of truth (m, 4) most: (n,)."""
+    """Return which of boxes (n, 4) overlap an ignored one of truth (m, 4) most, by threshold or more (n,)."""
     if ignored is None or not ignored.any() or not len(boxes):
         return np.zeros(len(boxes), bool)
     overlaps = bbox_overlaps(boxes, truth)
@@ -93,7 +97,7 @@ def _on_ignored(
 
 
 def true_positives(boxes: NDArray[Any], truth: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
-    """Return True for an image's boxes (n, 4), best first, that are true positives among truth (m, 4): (n,)."""
+    """Return which of an image's boxes (n, 4), best first, are true positives among truth (m, 4): (n,)."""
     hit = np.zeros(len(boxes), bool)
     if not len(boxes) or not len(truth):
         return hit
@@ -113,9 +117,7 @@ def all_point_area(recall: Floats, precision: Floats) -> float:
 
 
 def eleven_point_area(recall: Floats, precision: Floats) -> float:
-    """Return the mean, over recall 0, 0.1, ..., 1, of the best precision at that recall or beyond (0 where it is not
-    reached).
-    """
+    """Return the mean, over recall 0, 0.1, ..., 1, of the best precision at that recall or beyond (0 if it is not reached)."""
     levels = np.arange(11) / 10
     return float(np.mean([precision[recall >= level].max(initial=0.0) for level in levels]))
 
@@ -126,8 +128,11 @@ COCO_NUMBERS = ("AP", "AP50", "AP75", "AP small", "AP medium", "AP large")
 
 @dataclass(frozen=True)
 class ClassReport:
-    """One class at an IoU of 0.5: its boxes of the truth, its detections, the area under the curve, VOC 2007's mean at eleven
-    recalls (NaN without a box of the truth), and the curve, a number a detection. coco: COCO_NUMBERS, where they were computed.
+    """The results of one class at an IoU of 0.5.
+
+    truth, found: the numbers of its ground-truth boxes and its detections. ap: the area under the curve. ap_2007: VOC 2007's
+    mean at eleven recalls. Both are NaN without a ground-truth box. recall, precision: the curve, a value for each detection.
+    coco: COCO_NUMBERS, if they were computed.
     """
 
     name: str
@@ -142,7 +147,10 @@ class ClassReport:
 
 @dataclass(frozen=True)
 class Report:
-    """All classes but the background, and the means over those with boxes of the truth. coco: COCO_NUMBERS over all classes."""
+    """The results of all classes but the background, and the means over those with ground-truth boxes.
+
+    coco: COCO_NUMBERS over all classes.
+    """
 
     images: int
     classes: list[ClassReport]
@@ -157,7 +165,7 @@ class Report:
         return _mean([one.ap_2007 for one in self.classes])
 
     def as_json(self) -> dict[str, Any]:
-        """Return the numbers as JSON has them: None for NaN."""
+        """Return the numbers for JSON, with None for NaN."""
         per_class = [
             {"class": one.name, "boxes": one.truth, "found": one.found, "ap": one.ap, "ap_2007": one.ap_2007, "coco": one.coco}
             for one in self.classes
@@ -168,7 +176,9 @@ class Report:
 
 
 def evaluate(found: Sequence[Detections], roidb: Roidb, classes: Sequence[str], *, coco: bool = False) -> Report:
-    """Count the detections of each image against its boxes. classes: the names, background first. coco: also by pycocotools.
+    """Evaluate the detections of each image against its boxes.
+
+    classes: the names, background first. coco: also by pycocotools.
 
     Ignored boxes (VOC's difficult objects, COCO's crowds) count neither way.
     """
@@ -188,7 +198,7 @@ def evaluate(found: Sequence[Detections], roidb: Roidb, classes: Sequence[str], 
 
 
 def _truth(entry: Entry) -> tuple[Any, Any, Any]:
-    """Return the boxes (n, 4) of an image, their classes (n,), and which are ignored (n,)."""
+    """Return the boxes (n, 4) of an image, their classes (n,), and whether each is ignored (n,)."""
     own = np.asarray(entry["gt_classes"]) > 0  # 0: a proposal
     boxes, kinds = np.asarray(entry["boxes"])[own], np.asarray(entry["gt_classes"])[own]
     more = entry.get("ignored_boxes", np.zeros((0, 4)))
@@ -199,7 +209,7 @@ def _truth(entry: Entry) -> tuple[Any, Any, Any]:
 def _coco(
     found: Sequence[Detections], truth: Sequence[tuple[Any, Any, Any]], roidb: Roidb, classes: int
 ) -> tuple[dict[int, dict[str, float]], dict[str, float]]:
-    """COCO_NUMBERS of each class, and of all."""
+    """Return COCO_NUMBERS of each class, and of all."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
@@ -239,7 +249,7 @@ def _coco(
 
 
 def _corner_and_size(box: Any) -> list[float]:
-    """x, y, width, height of a box with inclusive corners."""
+    """Return x, y, width, height of a box with inclusive corners."""
     return [float(box[0]), float(box[1]), float(box[2] - box[0] + 1), float(box[3] - box[1] + 1)]
 
 
@@ -270,7 +280,7 @@ LEFT, TOP, SIDE, LEGEND, LINE = 60, 30, 480, 260, 18
 
 
 def draw_curves(report: Report) -> Image.Image:
-    """Precision over recall at an IoU of 0.5, a curve a class, best class first in the legend."""
+    """Draw precision over recall at an IoU of 0.5, a curve for each class, the best class first in the legend."""
     known = sorted((one for one in report.classes if not math.isnan(one.ap)), key=lambda one: -one.ap)
     height = max(TOP + SIDE + 50, 2 * TOP + LINE * (len(known) + 1))
     image = Image.new("RGB", (LEFT + SIDE + LEGEND, height), "white")
@@ -296,5 +306,5 @@ def draw_curves(report: Report) -> Image.Image:
 
 
 def _curve_points(one: ClassReport) -> list[tuple[float, float]]:
-    """Return the curve in pixels."""
+    """Return the curve's points in pixels."""
     return [(LEFT + r * SIDE, TOP + (1 - p) * SIDE) for r, p in zip(one.recall.tolist(), one.precision.tolist())]

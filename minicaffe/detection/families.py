@@ -1,4 +1,4 @@
-"""The families of detectors: a new family is one class in a file of its own, and a line here.
+"""The families of detectors. A new family is one class in a file of its own, and a line here.
 
 family = family_of(net)
 found = family.find(net, image, FindOptions(threshold=0.5))
@@ -17,16 +17,30 @@ from minicaffe.net import Net
 
 from .cascade import Cascade
 from .detect import Detections, Rcnn
-from .family import SSD_MEANS, Family, FindOptions
+from .family import Family, FindOptions
 from .mscnn import Mscnn
+from .mtcnn import Mtcnn
 from .reading import Ctpn
 from .rows import RowsEnd
 from .squeeze_det import SqueezeDet
 from .ssd import Ssd
 from .ssh import Ssh
+from .ultra_face import UltraFace
 from .yolo import Yolo1, Yolo2
 
-FAMILIES: tuple[Family, ...] = (Ssd(), Yolo1(), Mscnn(), SqueezeDet(), Yolo2(), Cascade(), Ctpn(), Ssh(), Rcnn())
+FAMILIES: tuple[Family, ...] = (
+    Ssd(),
+    Yolo1(),
+    Mscnn(),
+    SqueezeDet(),
+    UltraFace(),
+    Yolo2(),
+    Cascade(),
+    Ctpn(),
+    Ssh(),
+    Mtcnn(),
+    Rcnn(),
+)
 """The first one that matches a net counts. Rcnn is the last: it says what a net lacks that is no detector."""
 
 *_OTHERS, _LAST = dict.fromkeys(name for family in FAMILIES if family.has_fixed_size for name in family.names)
@@ -35,7 +49,7 @@ FAMILY_NAMES = f"{', '.join(_OTHERS)} and {_LAST} nets"
 
 
 def family_of(net: Net) -> Family:
-    """Return the family of a detector. Raises Error for a net that is none."""
+    """Return the family of a detector. Raises Error for a net of none."""
     return next(family for family in FAMILIES if family.matches(net))
 
 
@@ -50,14 +64,15 @@ def detect_ssd(
     net: Net,
     image: NDArray[np.uint8],
     *,
-    means: Sequence[float] = SSD_MEANS,
-    scale_factor: float = 1.0,
+    means: Sequence[float] | None = None,
+    scale_factor: float | None = None,
     threshold: float = 0.05,
     max_detections: int = 100,
 ) -> Detections:
     """Return the detections in image (H, W, 3), blue, green, red.
 
-    means: subtracted from blue, green, red; scale_factor: multiplies the rest (0.007843 in the MobileNet-SSDs).
+    means: subtracted from blue, green, red (default: the family's; 104, 117, 123 of an SSD); scale_factor: multiplies the rest
+    (default: the family's; 0.007843 in the MobileNet-SSDs).
     Raises Error unless the net has such an end and one input, an image.
     """
     for family in FAMILIES:

@@ -1,4 +1,4 @@
-"""A family of detectors: nets whose objects are found in one way. families.py lists the families.
+"""A family of detectors: nets whose objects are found in the same way. families.py lists the families.
 
 A new family is a class in a file of its own and a line in families.py. The class is derived from Family, or from
 rows.RowsFamily if the nets take one image of a fixed size.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.settings import DetectionSettings, changed
 from minicaffe.errors import Error, in_brackets
 from minicaffe.net import Net
 
@@ -28,7 +28,7 @@ SSD_MEANS = (104.0, 117.0, 123.0)
 
 
 class Classes(NamedTuple):
-    """The classes of a net: their number, the background included, the layer or blob that holds them, and their usual names."""
+    """The classes of a net: their number with the background, the layer or blob that holds them, and their usual names."""
 
     number: int
     holder: str
@@ -41,32 +41,60 @@ class FindOptions:
 
     threshold: the minimum score. proposals: boxes (R, 4) in pixels of the image, for a net that takes rois. settings: the
     image's scale and means, and NMS (default: the net's). means, scale_factor: in place of settings where a family has a fixed
-    size: subtracted from blue, green, red; multiplies the rest.
+    size: subtracted from blue, green, red; multiplies the rest (default: the family's).
     """
 
     threshold: float = 0.05
     max_detections: int = 100
     proposals: ArrayLike | None = None
     settings: DetectionSettings | None = None
-    means: Sequence[float] = SSD_MEANS
-    scale_factor: float = 1.0
+    means: Sequence[float] | None = None
+    scale_factor: float | None = None
+
+
+class FixedSize:
+    """The rules of nets whose prototxt or script fixes the input's size and the suppression.
+
+    kind: what such a net is called, with its article. maker: "prototxt" or "script". settings: the keys that have an effect.
+    """
+
+    kind: str
+    maker: str
+    settings: tuple[str, ...]
+
+    @property
+    def fixed_by(self) -> str:
+        """Name what fixes the input's size and the suppression."""
+        return f"the {self.maker} of {self.kind}"
+
+    def check_settings(self, settings: DetectionSettings, holder: str) -> None:
+        """Raise Error for settings without an effect, as those of an SSD all are. holder: what the error begins with."""
+        without = [key for key in changed(settings) if key not in self.settings]
+        if without or not self.settings:
+            what = f"{', '.join(without)} of cfg" if self.settings else "cfg"
+            raise Error(f"{holder}: {what} has no effect: {self.fixed_by} fixes its size and suppression")
 
 
 class Family(ABC):
-    """Nets whose objects are found in one way.
+    """A base class for nets whose objects are found in the same way.
 
     has_fixed_size: the prototxt or a script fixes the size of the input and the suppression, and means and a factor prepare an
-    image; for other families the settings do. names: what nets of a fixed size are called. test_defaults: TEST settings that
-    hold where nobody gives any.
+    image; for other families the settings do. names: what nets of a fixed size are called. means, scale_factor, takes_rgb: how
+    nets of a fixed size take an image where nobody says otherwise; means are blue, green, red in any case. threshold: the
+    lowest score of a detection where nobody gives one. test_defaults: TEST settings that hold where nobody gives any.
     """
 
     names: tuple[str, ...] = ()
     has_fixed_size = False
+    means: tuple[float, float, float] = SSD_MEANS
+    scale_factor = 1.0
+    takes_rgb = False
+    threshold = 0.5
     test_defaults: Mapping[str, Any] = MappingProxyType({})
 
     @abstractmethod
     def matches(self, net: Net) -> bool:
-        """Return True for a net of this family. Raises Error for a net that nearly is one, which names what is amiss."""
+        """Return True for a net of this family. Raises Error, naming the fault, for a net that is nearly one."""
 
     @abstractmethod
     def classes(self, net: Net) -> Classes:
@@ -81,7 +109,7 @@ class Family(ABC):
         raise Error(f"{net.file}: the detections of such a net are not read from one pass")
 
     def check_proposals(self, net: Net, given: bool) -> None:
-        """Raise Error for proposals that are missing or that the net does not take."""
+        """Raise Error for proposals that are missing or that the net refuses."""
         if "rois" in net.inputs and not given:
             way = in_brackets("--proposals")
             raise Error(f"{net.file}: this net takes rois: give it proposals, boxes (R, 4) in pixels of the image{way}")
@@ -89,16 +117,25 @@ class Family(ABC):
             raise Error(f"{net.file}: this net proposes its own rois and takes no proposals")
 
     def end(self, net: Net) -> RowsEnd | None:
-        """Return the end that is read as rows, of a net of a fixed size; else None. Raises Error as matches does."""
+        """Return the end that is read as rows, if there is one; else None. Raises Error as matches does."""
         return None
 
+    def fixed_size(self, net: Net) -> FixedSize | None:
+        """Return the rules of a net of a fixed size; None for another one."""
+        return None
+
+    def means_and_factor(self, options: FindOptions) -> tuple[Sequence[float], float]:
+        """Return the means of blue, green, red, and the factor, of nets of a fixed size."""
+        means, factor = options.means, options.scale_factor
+        return self.means if means is None else means, self.scale_factor if factor is None else factor
+
     def reshape_to_largest(self, net: Net) -> None:
-        """Give the net's input the size of the largest image; find sets the size of each image."""
+        """Give the net's input the size of the largest image. find sets the size of each image."""
         test = net.settings.test
         net.blobs["data" if "data" in net.inputs else net.inputs[0]].reshape(1, 3, max(test.scales), test.max_size)
 
     def preparation(self, net: Net, options: FindOptions) -> list[str]:
-        """Return how an image is prepared and boxes are suppressed, in words."""
+        """Return text on how an image is prepared and boxes are suppressed."""
         settings = options.settings or net.settings
         suppression = self.suppression_text(net, settings)
         return [self.size_text(settings), f"means {numbers_text(settings.pixel_means)}", *[suppression] * bool(suppression)]

@@ -1,4 +1,4 @@
-"""The optical flow of a FlowNet: its prototxt's template filled in, and its output in the pixels of the images."""
+"""The optical flow of a FlowNet: its prototxt's template filled in, and its output in pixels of the images."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ FINAL = "predict_flow_final"
 
 
 def fill_template(text: str, height: int, width: int) -> str:
-    """Return the prototxt of a deploy.prototxt.template for images of a size, as FlowNet 2's run-flownet.py fills it in:
-    $TARGET_WIDTH$ is the image's, $ADAPTED_WIDTH$ the next multiple of 64, $SCALE_WIDTH$ the first by the second; and so for
-    HEIGHT. PWC-Net's variables have no second $.
+    """Return the prototxt of a deploy.prototxt.template for images of a size, filled in as by FlowNet 2's run-flownet.py.
+
+    $TARGET_WIDTH$ is the image's width, $ADAPTED_WIDTH$ the next multiple of 64, and $SCALE_WIDTH$ the first divided by the
+    second. The same holds for HEIGHT. PWC-Net's variables have no second $.
     """
     values: dict[str, object] = {}
     for side, size in (("WIDTH", width), ("HEIGHT", height)):
@@ -35,9 +36,9 @@ def fill_template(text: str, height: int, width: int) -> str:
 
 
 def listed_image(param: caffe_pb2.LayerParameter, place: str, height: int, width: int) -> tuple[int, ...]:
-    """Return the shape of an ImageData's images, which a net such as PWC-Net's reads from lists, of this size.
+    """Return the shape of images of this size that an ImageData reads from a list, as in PWC-Net.
 
-    Raises Error where the data would be changed on the way, and for another data layer.
+    Raises Error for an ImageData that would change the images, and for another data layer.
     """
     data = param.image_data_param
     if class_of(param) is not ImageData or param.HasField("transform_param") or data.new_height or not data.is_color:
@@ -64,8 +65,9 @@ def flow_blob(net: Net, wanted: str | None, file: str) -> str:
 
 
 def flow_in_image(flow: Array, size: tuple[int, int], height: int, width: int) -> Array:
-    """Return flow (2, h, w), in pixels of a net's input of this size, as (2, height, width) in pixels of the image: resized,
-    bilinear, and made longer by as much. Raises Error for NaN and infinite flows.
+    """Return flow (2, h, w) as (2, height, width) in pixels of the image: resized, bilinear, its vectors scaled accordingly.
+
+    size: the net's input, in whose pixels flow is. Raises Error for NaN and infinite flows.
     """
     check_scores(flow)
     both = resize_bilinear(np.ascontiguousarray(flow.transpose(1, 2, 0), np.float32), height, width)
@@ -74,9 +76,9 @@ def flow_in_image(flow: Array, size: tuple[int, int], height: int, width: int) -
 
 
 def end_point_error(flow: Array, truth: Array) -> float:
-    """Return the mean distance of the ends of two flows (2, H, W), over the pixels whose truth is known.
+    """Return the mean distance between the ends of two flows (2, H, W), over the pixels whose truth is known.
 
-    Raises Error for two sizes, and for a truth that is nowhere known.
+    Raises Error if the sizes differ, or if the truth is known nowhere.
     """
     if flow.shape != truth.shape:
         (high, wide), (height, width) = flow.shape[1:], truth.shape[1:]

@@ -1,4 +1,4 @@
-"""A net's inputs, filled from files and with seeded values, and the outputs that commands read."""
+"""A net's inputs, filled from files or with seeded values, and the outputs that commands read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fill_inputs(
     until: str | None = None,
     order: Order = PLAIN,
 ) -> list[str]:
-    """Fill every input blob of net; returns a note for each that was made up, if a layer up to `until` reads it.
+    """Fill every input blob of net. Return a note for each that got made-up values, if a layer up to `until` reads it.
 
     files: blob name -> .npy (the blob takes its shape) or an image. In a net with an im_info input an image is scaled as
     in py-faster-rcnn and fills im_info too; in any other net it is resized to the blob's height and width.
@@ -83,14 +83,14 @@ def fill_inputs(
 
 
 def _read_up_to(net: Net, until: str) -> set[str]:
-    """Return the blobs that the layers up to `until` read, other than through a Split for later layers."""
+    """Return the blobs that the layers up to `until` read, except through a Split for later layers."""
     layers = [layer for layer in net.layers[: net.index_of(until) + 1] if not isinstance(layer, Split)]
     copied = {top: net.bottom_names[x.name][0] for x in net.layers if isinstance(x, Split) for top in net.top_names[x.name]}
     return {copied.get(name, name) for layer in layers for name in net.bottom_names[layer.name]}
 
 
 def start_backward(net: Net, end: str | None = None) -> None:
-    """Prepare backward from layer end (default: the last): from the losses.
+    """Prepare a backward from layer end (default: the last), starting from the losses.
 
     A net without one starts from ones at that layer's tops (default: the outputs), and computes every gradient, in the inputs
     too.
@@ -104,7 +104,7 @@ def start_backward(net: Net, end: str | None = None) -> None:
 
 
 def put_array(net: Net, name: str, array: NDArray[Any]) -> None:
-    """Copy an array into an input blob, which takes its shape."""
+    """Copy an array into an input blob, which takes the array's shape."""
     values = numbers(name, array)
     net.blobs[name].reshape(values.shape)  # the other layers follow in forward
     net.blobs[name].data[...] = values
@@ -117,7 +117,7 @@ def image_inputs(net: Net) -> list[str]:
 
 
 def image_input(net: Net, whose: str) -> str:
-    """Return the first input that an image fits. whose: what the error begins with. Raises Error where there is none."""
+    """Return the first input that an image fits. whose: the error's first words. Raises Error if there is none."""
     for name in image_inputs(net):
         return name
     if net.inputs:
@@ -137,8 +137,9 @@ def _put_image(net: Net, name: str, file: str, settings: DetectionSettings, orde
 
 
 def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: DetectionSettings, order: Order = PLAIN) -> set[str]:
-    """Put an image (H, W, 3), blue, green, red, into an input of shape (N, 3, H, W) or (N, 1, H, W), and im_info if there is
-    one; the names of the inputs that are filled.
+    """Put an image (H, W, 3), blue, green, red, into an input (N, 3, H, W) or (N, 1, H, W), and fill im_info if present.
+
+    Return the names of the filled inputs.
     """
     shape = net.blobs[name].shape
     if 0 in shape:
@@ -162,7 +163,7 @@ def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: Detection
 
 
 def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str:
-    """Fill one input with values that fit its name and the layers that read it; the note about it."""
+    """Fill one input with values that fit its name and the layers that read it. Return a note on it."""
     blob = net.blobs[name]
     readers = _readers(net, name)
     height, width = _image_size(net)
@@ -190,7 +191,7 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
 
 
 def _index_rows(net: Net, layer: Layer, i: int) -> int | None:
-    """Return how many rows there are to choose from, if the layer reads whole numbers in bottom i as indices; else None."""
+    """Return the number of rows that bottom i indexes, if the layer reads indices in it; else None."""
     if isinstance(layer, Embed) and i == 0:
         return int(layer.param.embed_param.input_dim)
     if isinstance(layer, BatchReindex) and i == 1:
@@ -199,7 +200,7 @@ def _index_rows(net: Net, layer: Layer, i: int) -> int | None:
 
 
 def _readers(net: Net, name: str) -> list[tuple[Layer, int]]:
-    """Return the layers that read an input, also behind an inserted Split, each with the number of the bottom."""
+    """Return the layers that read an input, also after an inserted Split, each with the index of the bottom."""
     blob = net.blobs[name]
     return [
         (node.layer, i)
@@ -210,7 +211,10 @@ def _readers(net: Net, name: str) -> list[tuple[Layer, int]]:
 
 
 def _image_size(net: Net) -> tuple[int, int]:
-    """Height and width in pixels of the net's image: of a ROI layer's map over its scale, or of the first 4-axis input."""
+    """Return the height and width of the net's image in pixels.
+
+    They are a ROI layer's map over its scale, or else the first 4-axis input's.
+    """
     inputs = [net.blobs[name] for name in net.inputs]
     for node in net.nodes:
         for block in node.layer.param_block if isinstance(node.layer, RoiLayer) else ():
@@ -226,7 +230,7 @@ def _image_size(net: Net) -> tuple[int, int]:
 
 
 def input_width(net: Net, width: int) -> float:
-    """Return the width, without padding, of the net's input for an image of that width."""
+    """Return the width, without padding, of the net's input for an image of this width."""
     if "im_info" in net.inputs and net.blobs["im_info"].count >= 3:
         return float(net.blobs["im_info"].read_data().reshape(-1)[2]) * width  # im_info: height, width, scale
     for name in net.inputs:
@@ -236,8 +240,9 @@ def input_width(net: Net, width: int) -> float:
 
 
 def image_scale(net: Net, width: int) -> NDArray[np.float32]:
-    """Return the scale of the net's input for an image of that width: one for both axes (1,), or with SCALE_MULTIPLE_OF, where
-    im_info has six numbers, those of x, y, x and y (4,).
+    """Return the scale of the net's input for an image of this width: one for both axes (1,).
+
+    With SCALE_MULTIPLE_OF, where im_info has six numbers, it is those of x, y, x and y (4,).
     """
     if "im_info" in net.inputs and net.blobs["im_info"].count == 6:
         return net.blobs["im_info"].read_data().reshape(-1)[2:].astype(np.float32)
@@ -245,7 +250,7 @@ def image_scale(net: Net, width: int) -> NDArray[np.float32]:
 
 
 def only_output(net: Net, file: str, found: Sequence[str], what: str) -> str:
-    """Return the one output that was found to hold what a command is after. Raises Error for none and for several."""
+    """Return the only output in `found`, those that hold a command's data. Raises Error for none and for several."""
     if len(found) == 1:
         return found[0]
     said = f"{len(found)} outputs that hold" if found else "no output that holds"
@@ -261,7 +266,7 @@ def proposal_sources(net: Net) -> list[str]:
 
 
 def check_scores(scores: Array, name: str = "", what: str = "scores") -> None:
-    """Raise Error for scores that are NaN or infinite. name: the blob that they are in, and what it holds, for the error."""
+    """Raise Error for scores that are NaN or infinite. name: their blob; what: its content, for the error."""
     if not np.isfinite(scores).all():
         where = f' in "{name}"' * bool(name)
         raise Error(f"the net gives {what} that are NaN or infinite{where}: minicaffe.check_finite finds the first such layer")

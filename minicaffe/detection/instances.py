@@ -1,4 +1,4 @@
-"""The instances in an image, a mask for each, from the two stages of MNC's net: mask voting.
+"""The instances in an image, each with a mask, from the two stages of MNC's net by mask voting.
 
     rois, masks and scores of both stages, boxes in pixels of the image, clipped to it
           -> per class: score > threshold, NMS with 0.3, then the best 100 of all classes
@@ -49,12 +49,12 @@ class Instances:
 
 
 def has_instances(net: Net) -> bool:
-    """Return True for a net of MNC, whose masks are made by its MaskLayer."""
+    """Return True for MNC's nets, whose MaskLayer makes the masks."""
     return any(isinstance(layer, MNCMask) for layer in net.layers)
 
 
 def find_instances(net: Net, height: int, width: int, *, threshold: float = 0.5) -> Instances:
-    """Run the net on the image in its inputs, which has this size in pixels without the input's scale.
+    """Run the net on the image in its inputs; height and width are the image's, before scaling. Return its instances.
 
     threshold: the score that an instance must exceed. Raises Error for a net without MNC's blobs, and for numbers that are NaN
     or infinite.
@@ -87,7 +87,7 @@ def _stage(net: Net, rois: str, masks: str, scores: str) -> tuple[Floats, Floats
 
 
 def _joined(net: Net, k: int, arrays: list[Floats]) -> Floats:
-    """Return the k-th blobs' numbers of both stages. Raises Error for those of other shapes."""
+    """Return the k-th blobs' values of both stages. Raises Error if their shapes differ."""
     first, second = arrays
     if first.shape[1:] != second.shape[1:]:
         ours, theirs = STAGES[0][k], STAGES[1][k]
@@ -105,8 +105,10 @@ def vote(
     settings: DetectionSettings | None = None,
     threshold: float = 0.5,
 ) -> Instances:
-    """Return the instances of boxes (R, 4) within an image of this size, their masks (R, h, w), 0 to 1, and scores (R, K), the
-    background first. settings: TEST.MASK_MERGE_NMS_THRESH, TEST.MASK_MERGE_IOU_THRESH and BINARIZE_THRESH.
+    """Return the instances of boxes (R, 4) in an image of this size.
+
+    masks: (R, h, w), 0 to 1. scores: (R, K), the background first. settings: TEST.MASK_MERGE_NMS_THRESH,
+    TEST.MASK_MERGE_IOU_THRESH and BINARIZE_THRESH.
     """
     settings = settings or DetectionSettings()
     in_mask = np.float32(settings.binarize_thresh)
@@ -125,7 +127,7 @@ def vote(
 
 
 def painted(found: Instances, height: int, width: int) -> NDArray[np.uint8]:
-    """Return the instance of each pixel of an image of this size (height, width): 1 for the first, 0 for none.
+    """Return the number of the instance at each pixel (height, width): 1 for the first, 0 for none.
 
     Where masks overlap the later class covers the earlier one, and in a class the lower score the higher, as in vis_seg.py.
     """
@@ -137,7 +139,7 @@ def painted(found: Instances, height: int, width: int) -> NDArray[np.uint8]:
 
 
 def _added(boxes: Floats, masks: Floats, weights: Floats, height: int, width: int) -> Floats:
-    """Return the sum (height, width) of masks (V, h, w), each in its box of boxes (V, 4), times its weight (V,)."""
+    """Return the sum (height, width) of masks (V, h, w), each drawn into its box of boxes (V, 4), times its weight (V,)."""
     heat = np.zeros((height, width), np.float32)
     for (left, top, right, bottom), mask, weight in zip(boxes, masks, weights, strict=True):
         rows_in, columns_in = _pixels(top, bottom), _pixels(left, right)
@@ -152,13 +154,13 @@ def _pixels(low: np.float32, high: np.float32) -> NDArray[np.intp]:
 
 
 def _places(pixels: NDArray[np.intp], low: np.float32, high: np.float32, size: int) -> Floats:
-    """Where pixels (n,) of a box's side from low to high lie on a mask's side of this size."""
+    """Return the places on a mask's side of this size of pixels (n,) on a box's side from low to high."""
     places: Floats = (pixels.astype(np.float32) - low) * (np.float32(size) / (high - low + np.float32(1)))
     return places
 
 
 def _around(pixels: Bools) -> tuple[int, int, int, int]:
-    """x1, y1, x2, y2 around the pixels (H, W) that are True; where none is, the middle pixel."""
+    """Return x1, y1, x2, y2 around the True pixels of (H, W). Without any, return the middle pixel."""
     there_y, there_x = (np.flatnonzero(pixels.any(axis=axis)) for axis in (1, 0))
     if not len(there_y):
         middle_y, middle_x = pixels.shape[0] // 2, pixels.shape[1] // 2
@@ -167,8 +169,9 @@ def _around(pixels: Bools) -> tuple[int, int, int, int]:
 
 
 def _at_masks_size(heat: Floats, box: tuple[int, int, int, int], size: tuple[int, ...]) -> Floats:
-    """Return what heat (H, W) holds in the box, at its size, by way of the masks' size (h, w): the kernel returns masks of
-    that.
+    """Return the part of heat (H, W) in the box, at the box's size, resampled by way of the masks' size (h, w).
+
+    The kernel returns masks of that size.
     """
     sides = box[3] - box[1] + 1, box[2] - box[0] + 1
     y, x = (
@@ -180,7 +183,7 @@ def _at_masks_size(heat: Floats, box: tuple[int, int, int, int], size: tuple[int
 
 
 def sampled(values: Floats, y: Floats, x: Floats) -> Floats:
-    """Return values (H, W) at rows y (h,) and columns x (w,) (h, w): bilinear.
+    """Return the bilinear samples (h, w) of values (H, W) at rows y (h,) and columns x (w,).
 
     In the last row and in the last column it is the value of the pixel at floor(y), floor(x), as in mv_kernel.cu.
     """

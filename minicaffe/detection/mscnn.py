@@ -1,4 +1,4 @@
-"""MS-CNN: a net that ends in its proposals, in scores before their softmax and in deltas, which a script decodes.
+"""MS-CNN: a net that ends in its proposals, scores before their softmax and deltas, which a script decodes.
 
     proposals (x, y, w, h) with a score >= -10 and w, h != 0; delta = bbox_pred * stds + means; class probability = softmax
     centre = (x, y) + (w, h) / 2 + delta_xy (w, h)        size = (w, h) exp(delta_wh)
@@ -58,9 +58,7 @@ class Mscnn(RowsFamily):
 
 
 def proposal_rows(arrays: Sequence[Array], size: tuple[int, int], settings: DetectionSettings) -> Array:
-    """Return the rows that suppression leaves of proposals (R, 6, 1, 1), scores (R, C) and deltas (R, 4 C), in an input of
-    size.
-    """
+    """Return the rows left by suppression of proposals (R, 6, 1, 1), scores (R, C) and deltas (R, 4 C), in an input of size."""
     rois, scores, deltas = (array.reshape(len(array), -1) for array in arrays)
     kept = (rois[:, 5] >= LEAST_SCORE) & (rois[:, 3:5] != rois[:, 1:3]).all(axis=1)
     boxes = moved(rois[kept, 1:5], deltas[kept].reshape(kept.sum(), -1, 4), size, settings)
@@ -73,7 +71,7 @@ def proposal_rows(arrays: Sequence[Array], size: tuple[int, int], settings: Dete
 
 
 def moved(rois: Array, deltas: Array, size: tuple[int, int], settings: DetectionSettings) -> Array:
-    """Return the corners (R, C, 4), in parts of an image of size, of rois (R, 4) in pixels moved by deltas (R, C, 4)."""
+    """Return the corners (R, C, 4), as parts of an image of size, of rois (R, 4) in pixels moved by deltas (R, C, 4)."""
     train = settings.train
     if train.bbox_normalize_targets:
         deltas = deltas * np.array(train.bbox_normalize_stds, np.float32) + np.array(train.bbox_normalize_means, np.float32)

@@ -26,7 +26,7 @@ from .inputs import check_scores
 
 @dataclass(frozen=True)
 class Skeleton:
-    """The skeleton of a kind of nets.
+    """The skeleton of a kind of net.
 
     parts: their names. limbs: the two parts of each, in the order in which people are assembled. fields: the field of each
     limb. ears: limbs at the end of it that no person begins with, from shoulder to ear. feet: parts that do not count towards
@@ -44,7 +44,7 @@ class Skeleton:
 
     @property
     def heat_maps(self) -> int:
-        """The number of maps of parts, with the background's."""
+        """The number of maps of parts, including the background's."""
         return len(self.parts) + 1
 
     @property
@@ -112,7 +112,9 @@ FEWEST_PARTS, LEAST_SCORE = 3, 0.4
 
 @dataclass
 class Person:
-    """peaks: the number of the peak of each of its parts.
+    """A person.
+
+    peaks: the index of the peak of each of the person's parts.
 
     total: the sum of the scores of its parts and limbs. counted: parts, without feet and without ears that a shoulder gave.
     parts: x, y and score of each.
@@ -125,9 +127,9 @@ class Person:
 
 
 def map_blobs(net: Net, wanted: Sequence[str], file: str) -> tuple[list[str], Skeleton]:
-    """Return the outputs with the maps, heat maps before fields, and their skeleton: one output with all of them, or two; or
-    wanted.
-    Raises Error for none and for several.
+    """Return the outputs with the maps, heat maps before fields, and their skeleton.
+
+    They are wanted, or one output with all maps, or two. Raises Error for none and for several.
     """
     counts = {name: net.blobs[name].shape[1] if len(net.blobs[name].shape) == 4 else 0 for name in wanted or net.outputs}
     if wanted:
@@ -149,9 +151,10 @@ def map_blobs(net: Net, wanted: Sequence[str], file: str) -> tuple[list[str], Sk
 
 
 def find_people(maps: Array, skeleton: Skeleton, height: int, width: int, threshold: float | None = None) -> list[Person]:
-    """Return the people in maps (P + 1 + 2 L, h, w), which are resized to height x width, bicubic: the parts' places are in
-    those pixels, whose centres are whole numbers. threshold: a part's score is above it (default: the skeleton's). Raises Error
-    for another number of maps, and for NaN and infinite ones.
+    """Return the people in maps (P + 1 + 2 L, h, w), which are resized to height x width, bicubic.
+
+    The parts' places are in those pixels, whose centres are whole numbers. threshold: a part's score must exceed it (default:
+    the skeleton's). Raises Error for another number of maps, and for NaN and infinite ones.
     """
     if maps.ndim != 3 or len(maps) != skeleton.maps or not maps.size:
         raise Error(f"maps of shape {maps.shape} are not those of {skeleton.name}: ({skeleton.maps}, h, w)")
@@ -175,8 +178,9 @@ def find_people(maps: Array, skeleton: Skeleton, height: int, width: int, thresh
 
 
 def find_peaks(heat: Array, threshold: float) -> Array:
-    """Return the peaks (n, 3), x, y and score, of a heat map (H, W): pixels above threshold and not lower than the eight
-    around; of equal neighbours the first one. The highest MOST_PEAKS, in the order of the rows.
+    """Return the peaks (n, 3), x, y and score, of a heat map (H, W), in the order of the rows: the highest MOST_PEAKS.
+
+    A peak is a pixel above threshold and not lower than its eight neighbours; of equal neighbours it is the first.
     """
     height, width = heat.shape
     padded = np.pad(heat, 1, constant_values=-np.inf)
@@ -194,7 +198,7 @@ def find_peaks(heat: Array, threshold: float) -> Array:
 
 
 def _centre(heat: Array, y: int, x: int) -> tuple[float, float, float]:
-    """Return a peak's place to a part of a pixel, and its score."""
+    """Return a peak's place with subpixel precision, and its score."""
     top, left = max(y - AROUND, 0), max(x - AROUND, 0)
     weights = np.maximum(heat[top : y + AROUND + 1, left : x + AROUND + 1], 0).astype(np.float64)
     down, right = np.arange(weights.shape[0]) + top, np.arange(weights.shape[1]) + left
@@ -203,9 +207,10 @@ def _centre(heat: Array, y: int, x: int) -> tuple[float, float, float]:
 
 
 def limb_scores(a: Array, b: Array, both: Array, threshold: float) -> Array:
-    """Return the score (n, m) of a limb between peaks a (n, 3) and b (m, 3): the mean of its field's part in the limb's
-    direction over those points along it where that is above threshold; 0 if too few of them are. both: the field (H, W, 2), x
-    and y.
+    """Return the score (n, m) of a limb between peaks a (n, 3) and b (m, 3).
+
+    It is the mean of the field's component in the limb's direction, over the points along the limb where that is above
+    threshold; 0 if too few are. both: the field (H, W, 2), x and y.
     """
     way = b[None, :, :2] - a[:, None, :2]
     length = np.linalg.norm(way, axis=2)
@@ -224,7 +229,10 @@ def limb_scores(a: Array, b: Array, both: Array, threshold: float) -> Array:
 
 
 def best_pairs(scores: Array) -> list[tuple[int, int]]:
-    """Return the pairs (i, j) of the highest scores (n, m) above 0, each i and each j in one alone: the best pair first."""
+    """Return the pairs (i, j) of the highest scores (n, m) above 0, the best first.
+
+    Each i and each j is in one pair at most.
+    """
     pairs, used_a, used_b = [], set[int](), set[int]()
     for place in np.argsort(-scores, axis=None, kind="stable").tolist():
         i, j = divmod(place, scores.shape[1])
@@ -238,7 +246,7 @@ def best_pairs(scores: Array) -> list[tuple[int, int]]:
 
 
 def _add_limbs(people: list[Person], a: int, b: int, peaks: Sequence[Array], scores: Array, feet: frozenset[int]) -> None:
-    """Give the people who have the first part the second one; limbs whose first part nobody has begin new people."""
+    """Give the people who have the first part the second one. Other limbs begin new people."""
     for i, j in best_pairs(scores):
         person = next((one for one in people if one.peaks.get(a) == i), None)
         if person is None:
@@ -250,7 +258,7 @@ def _add_limbs(people: list[Person], a: int, b: int, peaks: Sequence[Array], sco
 
 
 def _add_ears(people: list[Person], a: int, b: int, scores: Array) -> None:
-    """Give the people who lack an ear or a shoulder the one that a limb has; it adds nothing to the score."""
+    """Give the people who lack an ear or a shoulder the one at the limb's other end. It adds nothing to the score."""
     for i, j in best_pairs(scores):
         for person in people:
             if person.peaks.get(a) == i:

@@ -1,4 +1,4 @@
-"""Weights for a net without a file of them, or with one that lacks some."""
+"""Weights for a net without weights, or with a file that lacks some."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ DELTAS = 0.1
 
 
 def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
-    """Give the all-zero weights of these layers (they have no filler) Gaussian values, and their BatchNorms and BNs a variance
-    of 1. Returns a note, or "".
+    """Give all-zero weights of these layers, which have no filler, Gaussian values.
+
+    Their BatchNorms and BNs get a variance of 1. Returns a note, or "".
     """
     random = np.random.default_rng(seed)
     done, normal = [], []
@@ -50,9 +51,11 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
 
 
 def draw_weights(net: Net, names: Iterable[str], seed: int, another: Callable[[], Net]) -> str:
-    """As make_up_weights; then one forward pass on generated inputs scales those that multiply the bottom, layer by layer, so
-    that their tops have a standard deviation of 1 on photos, 0.1 where they are box deltas: values stay finite and differ in
-    nets of any depth. Weights that a filler made stay. another: makes the net again, for that pass. Returns a note.
+    """Make up weights as make_up_weights does, then scale them so that values stay finite and differ in nets of any depth.
+
+    One forward pass on generated inputs scales the weights that multiply the bottom, layer by layer. Their tops then have a
+    standard deviation of 1 on photos, 0.1 if they are box deltas. Weights that a filler made stay. another: makes the net
+    again, for that pass. Returns a note.
     """
     layers = _layers(net, names)
     names = [name for name, _ in layers]
@@ -75,7 +78,7 @@ def draw_weights(net: Net, names: Iterable[str], seed: int, another: Callable[[]
 
 
 def _layers(net: Net, names: Iterable[str]) -> list[tuple[str, Layer]]:
-    """Return the layers with weights under these names, all of each name."""
+    """Return the layers with weights under these names, including all of one name."""
     known = set(names)
     return [(layer.name, layer) for layer in weight_layers(net.layers).values() if layer.name in known]
 

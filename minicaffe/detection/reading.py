@@ -1,4 +1,4 @@
-"""Text: a CTPN's lines in a photo, and what a CRNN reads in a line.
+"""Text: the lines that a CTPN finds in a photo, and the text that a CRNN reads in a line.
 
 CTPN's proposals, each 16 pixels wide, are joined from left to right:
 
@@ -99,7 +99,7 @@ def text_lines(boxes: Floats, scores: Floats, size: tuple[int, int], threshold: 
 
 
 def chains(boxes: Floats, scores: Floats) -> list[list[int]]:
-    """Return the proposals (N, 4) of each line, from left to right, two at least."""
+    """Return the proposals (N, 4) of each line, from left to right, at least two."""
     left = boxes[:, 0].astype(np.int64)
     ahead = left - left[:, None]
     alike = _alike(boxes)
@@ -121,13 +121,13 @@ def chains(boxes: Floats, scores: Floats) -> list[list[int]]:
 
 
 def _nearest(distance: NDArray[np.int64], alike: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the numbers of those that are alike, at the least distance from 1 to FARTHEST."""
+    """Return the indices of the alike proposals at the least distance from 1 to FARTHEST."""
     there = alike & (distance >= 1) & (distance <= FARTHEST)
     return np.flatnonzero(there & (distance == distance[there].min(initial=FARTHEST)))
 
 
 def _alike(boxes: Floats) -> NDArray[np.bool_]:
-    """Return True for boxes (N, 4) that are alike in height and place: (N, N)."""
+    """Return which of boxes (N, 4) are alike in height and place: (N, N)."""
     top, bottom = boxes[:, 1], boxes[:, 3]
     height = bottom - top + 1
     low, high = np.minimum(height, height[:, None]), np.maximum(height, height[:, None])
@@ -137,7 +137,7 @@ def _alike(boxes: Floats) -> NDArray[np.bool_]:
 
 
 def _line(boxes: Floats, scores: Floats) -> list[float]:
-    """Return x1, y1, x2, y2 and score around the two straight edges through boxes (n, 4)."""
+    """Return x1, y1, x2, y2 and score of the line between the two straight edges through boxes (n, 4)."""
     left, right, half = boxes[:, 0].min(), boxes[:, 2].max(), (boxes[0, 2] - boxes[0, 0]) / 2
     ends = np.array([left + half, right - half])
     upper, lower = (_straight(boxes[:, 0], boxes[:, k], ends) for k in (1, 3))
@@ -145,7 +145,7 @@ def _line(boxes: Floats, scores: Floats) -> list[float]:
 
 
 def _straight(x: Floats, y: Floats, at: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the straight line of least squares through points x, y (n,), at other places."""
+    """Return the values at other places of the least-squares line through points x, y (n,)."""
     middle = x.mean(dtype=np.float64)
     away = x - middle
     slope = (away * y).sum() / max(float((away**2).sum()), 1e-12)
@@ -154,7 +154,7 @@ def _straight(x: Floats, y: Floats, at: NDArray[np.float64]) -> NDArray[np.float
 
 
 def read_text(scores: Array, alphabet: Sequence[str], blank: int = 0) -> str:
-    """Return the text of scores (T, C) through time.
+    """Return the text of scores (T, C) over time.
 
     alphabet: the characters of the classes other than blank, in their order. Raises Error for another number of characters, a
     blank that is no class, and NaN or infinite scores.
@@ -172,7 +172,7 @@ def read_text(scores: Array, alphabet: Sequence[str], blank: int = 0) -> str:
 
 
 def decoded_text(labels: Array, alphabet: Sequence[str], blank: int | None) -> str:
-    """Return the text of a CTCGreedyDecoder's labels, which end before the first -1.
+    """Return the text of a CTCGreedyDecoder's labels before the first -1.
 
     blank: as its layer has it; None: the last class. Raises Error for labels beyond the alphabet.
     """

@@ -29,9 +29,11 @@ ATTRIBUTES = "attr_prob"
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice of regions: all with a score of at least threshold in a class in whose NMS they are kept; at least `least`
-    and at most `most`, then by that score. blob: where their features are, one item a roi. attributes: the names of the
-    attributes, without that of none.
+    """The choice of regions.
+
+    It takes all with a score of at least threshold in a class whose NMS keeps them; if these are fewer than `least` or more
+    than `most`, the best `least` or `most`. blob: the features, one item for each roi. attributes: the names of the attributes,
+    without that of none.
     """
 
     blob: str = "pool5_flat"
@@ -67,7 +69,7 @@ def region_features(
 ) -> Regions:
     """Return the regions of image (H, W, 3), blue, green, red, with the net's settings. proposals: as detect's.
 
-    Raises Error for a net that lacks a detector's inputs or blobs, and for a blob that has not one item a roi.
+    Raises Error for a net that lacks a detector's inputs or blobs, and for a blob without one item for each roi.
     """
     choice = choice or Choice()
     check_features(net, choice)
@@ -101,7 +103,7 @@ def region_features(
 
 
 def check_features(net: Net, choice: Choice) -> None:
-    """Raise Error unless net is a detector with rois, with the blob of the features, and with as many attributes as names."""
+    """Raise Error unless net is a detector with rois, the blob of the features, and as many attributes as names."""
     check_detector(net)
     if choice.blob not in net.blobs:
         raise Error(f'{net.file}: the net has no blob "{choice.blob}"{names_near(choice.blob, net.blobs)}')
@@ -114,8 +116,9 @@ def check_features(net: Net, choice: Choice) -> None:
 
 
 def choose(boxes: Floats, scores: Floats, nms_threshold: float, choice: Choice) -> Ints:
-    """Return the rois taken, of boxes (R, 4) and scores (R, C) of the classes without the background: in the rois' order if the
-    threshold decides, else the best first.
+    """Return the rois taken, of boxes (R, 4) and scores (R, C) of the classes without the background.
+
+    They are in the rois' order if the threshold decides, else the best first.
     """
     best = best_kept(boxes, scores, nms_threshold)
     taken = np.flatnonzero(best >= choice.threshold)
@@ -126,7 +129,7 @@ def choose(boxes: Floats, scores: Floats, nms_threshold: float, choice: Choice) 
 
 
 def best_kept(boxes: Floats, scores: Floats, nms_threshold: float) -> Floats:
-    """For each box (R,) the highest of its scores (R, C) in the classes whose NMS keeps it; 0 where none does.
+    """Return for each box (R,) the highest of its scores (R, C) in the classes whose NMS keeps it; 0 if none does.
 
     The boxes are the same in every class, so their overlaps are computed once, and all classes go from box to box together.
     """
@@ -141,7 +144,7 @@ def best_kept(boxes: Floats, scores: Floats, nms_threshold: float) -> Floats:
 
 
 def _items(net: Net, name: str, count: int) -> NDArray[Any]:
-    """Return the values (R, D) of a blob with one item a roi. Raises Error."""
+    """Return the values (R, D) of a blob with one item for each roi. Raises Error."""
     blob = net.blobs[name]
     if blob.shape[:1] != (count,):
         raise Error(f'{net.file}: blob "{name}" has the shape {blob.shape}: not one item for each of the {count} rois')
@@ -150,18 +153,16 @@ def _items(net: Net, name: str, count: int) -> NDArray[Any]:
 
 
 def _with_none(net: Net, scores: Floats) -> Floats:
-    """Return the scores (n, A) of no attribute and of each, of those that the net gives; independent ones have no score of
-    none.
-    """
+    """Return scores (n, A) of no attribute and of each attribute. Independent ones lack a score of none, so it is 0."""
     return np.pad(scores, ((0, 0), (1, 0))) if _independent(net) else scores
 
 
 def _independent(net: Net) -> bool:
-    """Return True if the attributes' scores are probabilities of their own, none of which is that of no attribute."""
+    """Return True if the attributes' scores are independent probabilities, none of which is that of no attribute."""
     return any(layer.type == "Sigmoid" and ATTRIBUTES in layer.param.top for layer in net.layers)
 
 
 def _best(scores: Floats) -> Ints:
-    """Return the best class (n,) of scores (n, C) but the background."""
+    """Return the best class (n,) of scores (n, C), except the background."""
     best: Ints = scores[:, 1:].argmax(axis=1) + 1
     return best

@@ -37,7 +37,7 @@ def write_results(path: Path, found: Sequence[Found], names: Sequence[str] | Non
 
 
 def is_folder(path: str) -> bool:
-    """Return True if write_results writes a folder. Raises Error for a name that seems to be a file of another form."""
+    """Return True if write_results writes a folder. Raises Error for a name with the suffix of an unsupported kind of file."""
     suffix = Path(path).suffix.lower()
     if suffix in (".xml", ".txt", ".tsv", ".yaml", ".xlsx", ".parquet"):
         raise Error(f"{path}: results are written as .json, .csv, or a folder of YOLO's text files, not {suffix}")
@@ -45,7 +45,7 @@ def is_folder(path: str) -> bool:
 
 
 def _coco(found: Sequence[Found], names: Sequence[str] | None) -> Iterator[dict[str, object]]:
-    """COCO's results."""
+    """Yield COCO's results."""
     ids = list(range(1, 91))
     if names is not None and list(names) == COCO:
         ids = [i for i in ids if i not in COCO_GAPS]
@@ -60,8 +60,10 @@ def _coco(found: Sequence[Found], names: Sequence[str] | None) -> Iterator[dict[
 
 
 def _image_ids(images: Iterable[str]) -> dict[str, object]:
-    """COCO's image_id of each image: the number that ends its name, as in COCO's files, if all images have one and no two the
-    same; else the name without its suffix, if no two are the same; else the path as given.
+    """Return COCO's image_id of each image.
+
+    It is the number that ends its name, as in COCO's files, if all images have one and none repeats; else the name without its
+    suffix, if none repeats; else the path as given.
     """
     stems = {image: Path(image).stem for image in images}
     endings = {image: stem.rpartition("_")[2] for image, stem in stems.items()}
@@ -73,8 +75,9 @@ def _image_ids(images: Iterable[str]) -> dict[str, object]:
 
 
 def _table(found: Iterable[Found], names: Sequence[str] | None) -> Iterator[list[object]]:
-    """Yield the rows of the CSV file, which the readers of annotations read too: an image without a detection has an empty
-    row.
+    """Yield the rows of the CSV file, which the readers of annotations also read.
+
+    An image without a detection has an empty row.
     """
     yield ["image", "xmin", "ymin", "xmax", "ymax", "class", "score", "width", "height"]
     for image, (height, width), detections in found:
@@ -85,7 +88,7 @@ def _table(found: Iterable[Found], names: Sequence[str] | None) -> Iterator[list
 
 
 def _yolo(folder: Path, found: Iterable[Found]) -> Iterator[tuple[Path, list[str]]]:
-    """Yield a file an image: class from 0, centre and size in fractions of the image, and the score."""
+    """Yield a file and its lines for each image: class from 0, centre and size as fractions of the image, and the score."""
     taken: set[str] = set()
     for image, (height, width), detections in found:
         stem = Path(image).stem
@@ -100,5 +103,5 @@ def _yolo(folder: Path, found: Iterable[Found]) -> Iterator[tuple[Path, list[str
 
 
 def _few(taken: set[str]) -> Iterator[int]:
-    """2, 3, ... up to one more than names are taken."""
+    """Return the numbers from 2 on, one more than names are taken."""
     return iter(range(2, len(taken) + 3))

@@ -1,5 +1,6 @@
-"""Families whose nets take one image of a fixed size, and whose end is read as rows of detections: a layer makes the rows, or a
-script does. Source: the SSD fork's ssd_detect.cpp.
+"""Families whose nets take one image of a fixed size, and whose end is read as rows of detections.
+
+A layer or a script makes the rows. Source: the SSD fork's ssd_detect.cpp.
 
     image -> resized to the net's input -> (pixels - means) * scale factor -> net -> rows image, class, score, corners
           -> corners in pixels of the image, clipped to it -> score >= threshold, the best first
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array
 from minicaffe.data.image_bytes import resized
 from minicaffe.data.images import image_blob
-from minicaffe.data.settings import DetectionSettings, changed
 from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.nms import Measure, nms_by
@@ -28,7 +28,7 @@ from minicaffe.net import Net
 
 from .class_names import default_names
 from .detect import Detections
-from .family import SSD_MEANS, Classes, Family, FindOptions, numbers_text
+from .family import SSD_MEANS, Classes, Family, FindOptions, FixedSize, numbers_text
 from .inputs import check_scores, image_inputs, put_array
 
 POINTS = Measure(unit=0)
@@ -36,14 +36,13 @@ POINTS = Measure(unit=0)
 
 
 @dataclass(frozen=True)
-class RowsEnd:
+class RowsEnd(FixedSize):
     """The end of a net that is read as rows of detections.
 
-    name: the layer or blob that has the classes. blobs: what is read. sources: what the layer that makes the rows reads, as a
-    layer drops scores that are NaN. classes: their number, the background included.
-    decode: from the arrays of blobs to rows (n, 7): image, class (0 is the background, -1 an empty row), score, corners as
-    parts of the image's width and height. kind: what such a net is called, with its article. maker: what fixes the input's
-    size and the suppression. settings: the keys that have an effect.
+    name: the layer or blob that has the classes. blobs: those that are read. sources: the bottoms of the layer that makes the
+    rows, which drops scores that are NaN. classes: their number, the background included. decode: from the arrays of blobs to
+    rows (n, 7): image, class (0 is the background, -1 an empty row), score, corners as parts of the image's width and height.
+    kind, maker, settings: as FixedSize has them.
     """
 
     name: str
@@ -55,20 +54,11 @@ class RowsEnd:
     settings: tuple[str, ...] = ()
     sources: Sequence[str] = ()
 
-    @property
-    def fixed_by(self) -> str:
-        """Name what fixes the input's size and the suppression."""
-        return f"the {self.maker} of {self.kind}"
-
-    def check_settings(self, settings: DetectionSettings, holder: str) -> None:
-        """Raise Error for settings without an effect, as those of an SSD all are. holder: what the error begins with."""
-        without = [key for key in changed(settings) if key not in self.settings]
-        if without or not self.settings:
-            what = f"{', '.join(without)} of cfg" if self.settings else "cfg"
-            raise Error(f"{holder}: {what} has no effect: {self.fixed_by} fixes its size and suppression")
-
     def rows(self, net: Net) -> Array:
-        """Return the rows (n, 7) of the net's last pass. Raises Error for NaN or infinite numbers where they come from."""
+        """Return the rows (n, 7) of the net's last pass.
+
+        Raises Error for NaN or infinite numbers in them or in their sources.
+        """
         for name in self.sources or self.blobs:
             check_scores(net.blobs[name].read_data(), name)
         rows = self.decode([net.blobs[name].read_data() for name in self.blobs])
@@ -83,7 +73,7 @@ class RowsFamily(Family):
 
     @abstractmethod
     def end(self, net: Net) -> RowsEnd | None:
-        """Return the end of a net of this family, None for another net. Raises Error for an end that nearly is one."""
+        """Return the end of a net of this family, None for another net. Raises Error for an end that is nearly one."""
 
     def matches(self, net: Net) -> bool:
         return self.end(net) is not None
@@ -94,6 +84,9 @@ class RowsFamily(Family):
         assert end is not None, "asked for a net that matches"
         return end
 
+    def fixed_size(self, net: Net) -> FixedSize:
+        return self.known_end(net)
+
     def classes(self, net: Net) -> Classes:
         end = self.known_end(net)
         return Classes(end.classes, end.name, default_names(end.classes))
@@ -101,9 +94,15 @@ class RowsFamily(Family):
     def find(self, net: Net, image: NDArray[np.uint8], options: FindOptions) -> Detections:
         end = self.known_end(net)
         name = _image_input(net, end.kind)
-        put_array(net, name, prepare_ssd_image(image, net.blobs[name].shape[2:], options.means, options.scale_factor))
+        put_array(net, name, self.prepared(net, image, options))
         net.forward(blobs=[*end.blobs, *end.sources])
         return self.read(net, image.shape[:2], options)
+
+    def prepared(self, net: Net, image: NDArray[np.uint8], options: FindOptions) -> NDArray[np.float32]:
+        """Return image (H, W, 3), blue, green, red, as the net's input takes it."""
+        (means, factor), step = self.means_and_factor(options), -1 if self.takes_rgb else 1
+        size = net.blobs[_image_input(net, self.known_end(net).kind)].shape[2:]
+        return prepare_ssd_image(image[..., ::step], size, means[::step], factor)
 
     def read(self, net: Net, size: Sequence[int], options: FindOptions) -> Detections:
         rows = self.known_end(net).rows(net)
@@ -114,10 +113,11 @@ class RowsFamily(Family):
             raise Error(f"{net.file}: {self.known_end(net).kind} takes no proposals")
 
     def reshape_to_largest(self, net: Net) -> None:
-        """Leave the input as it is: all images get its size."""
+        """Leave the input as it is: all images are resized to it."""
 
     def preparation(self, net: Net, options: FindOptions) -> list[str]:
-        return [f"means {numbers_text(options.means)}", f"factor {options.scale_factor:g}"]
+        means, factor = self.means_and_factor(options)
+        return [f"means {numbers_text(means)}", f"factor {factor:g}"]
 
 
 def prepare_ssd_image(
@@ -156,7 +156,7 @@ def script_rows(boxes: Array, scores: Array, classes: NDArray[np.integer]) -> Ar
 
 
 def suppressed_rows(rows: Array, threshold: float, measure: Measure = POINTS) -> Array:
-    """Return the rows (n, 7) that greedy suppression of all classes together leaves: an overlap > threshold goes."""
+    """Return the rows (n, 7) that greedy suppression of all classes together leaves. An overlap > threshold suppresses."""
     return rows[nms_by(measure, rows[:, [3, 4, 5, 6, 2]], threshold)]
 
 
@@ -177,7 +177,7 @@ class LastOutput(NamedTuple):
 
 
 def last_output(net: Net) -> LastOutput | None:
-    """Return the one output of net; None for a net of other outputs or inputs."""
+    """Return the one output of net; None for a net with other outputs or inputs."""
     size, layer = image_size(net), maker(net, net.outputs[0]) if len(net.outputs) == 1 else None
     return LastOutput(net.outputs[0], layer, size) if layer and size else None
 

@@ -1,5 +1,6 @@
-"""The class of each pixel, from the output of a segmentation net (FCN, SegNet, DeepLab, PSPNet, ENet), or its probability, from
-the output of a net with one map, such as HED's of edges.
+"""The class of each pixel, from the output of a segmentation net (FCN, SegNet, DeepLab, PSPNet, ENet).
+
+For a net with one map, such as HED's of edges, it is the probability of each pixel.
 
 scores (K, h, w), resized to the photo: the class with the highest, the first of equal ones
 """
@@ -23,8 +24,10 @@ MOST_CLASSES = 256
 
 
 def score_blob(net: Net, wanted: str | None, file: str) -> str:
-    """Return the output with class scores (1, K, H, W), or an ArgMax's classes (1, 1, H, W); where there is none, that with a
-    Sigmoid's probabilities (1, 1, H, W); wanted, if given. Raises Error for none and for several.
+    """Return the output with class scores (1, K, H, W), or an ArgMax's classes (1, 1, H, W).
+
+    Without these it is the one with a Sigmoid's probabilities (1, 1, H, W); wanted, if given. Raises Error for none and for
+    several.
     """
     if wanted:
         return wanted
@@ -36,12 +39,12 @@ def score_blob(net: Net, wanted: str | None, file: str) -> str:
 
 
 def is_classes(net: Net, blob: str) -> bool:
-    """Return True if a blob of one channel holds classes, which an ArgMax found, and not scores."""
+    """Return True if a blob of one channel holds an ArgMax's classes and not scores."""
     return _one_channel_of(net, blob, ArgMax)
 
 
 def is_probability(net: Net, blob: str) -> bool:
-    """Return True if a blob of one channel holds probabilities, which a Sigmoid made."""
+    """Return True if a blob of one channel holds a Sigmoid's probabilities."""
     return _one_channel_of(net, blob, Sigmoid)
 
 
@@ -51,9 +54,9 @@ def _one_channel_of(net: Net, blob: str, kind: type[Layer]) -> bool:
 
 
 def probability_of_pixels(probabilities: Array, height: int, width: int) -> Array:
-    """Return the probability of each pixel of a photo (height, width): probabilities (h, w), resized, bilinear.
+    """Return the probability of each pixel of a photo (height, width): probabilities (h, w) resized, bilinear.
 
-    Raises Error for NaN.
+    Raises Error for NaN and infinite probabilities.
     """
     check_scores(probabilities)
     resized: Array = resize_bilinear(probabilities[..., None].astype(np.float32), height, width)[..., 0]
@@ -61,7 +64,7 @@ def probability_of_pixels(probabilities: Array, height: int, width: int) -> Arra
 
 
 def class_of_pixels(scores: Array, height: int, width: int) -> Array:
-    """Return the best class of each pixel of a photo (height, width) uint8: scores (K, h, w) are resized, bilinear.
+    """Return the best class of each pixel of a photo (height, width) uint8, from scores (K, h, w) resized, bilinear.
 
     Raises Error for NaN and infinite scores, and more classes than bytes can number.
     """

@@ -3,8 +3,8 @@
     box = (centre + anchor t_xy, anchor exp(t_hw)), cut to the input; score = confidence * probability of the best class
     the 64 boxes with the best scores; none is suppressed, as InferBbox leaves its suppression out
 
-Source: Wu et al., SqueezeDet (arXiv:1612.01051); src/core_detect.cpp of opencv_contrib's dnn_objdetect. squeeze_det_loss.py of
-layers/boxes places the anchors as it does.
+Source: Wu et al., SqueezeDet (arXiv:1612.01051); src/core_detect.cpp of opencv_contrib's dnn_objdetect.
+layers/forks/squeezedet.py places the anchors as it does.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ class SqueezeDet(RowsFamily):
 
 
 def anchor_rows(arrays: Sequence[Array], anchors: Array, side: int) -> Array:
-    """Return the rows of the best boxes, of class probabilities (1, K, C), confidences (1, H, W, A) and deltas (1, H, W, 4 A)
-    of anchors (K, 4) in an input of side x side pixels.
+    """Return the rows of the best boxes of anchors (K, 4) in an input of side x side pixels.
+
+    The arrays are class probabilities (1, K, C), confidences (1, H, W, A) and deltas (1, H, W, 4 A).
     """
     classes, confidences, deltas = arrays[0][0], arrays[1].reshape(-1, 1), arrays[2].reshape(-1, 4)
     scores = classes * confidences

@@ -46,7 +46,7 @@ def _kind(layer: DetectionOutput | YoloOutput) -> str:
 
 
 def class_count(layer: Layer) -> int:
-    """Return the number of classes of a layer of detections, the background included."""
+    """Return the number of classes of a layer of detections, with the background."""
     param = layer.param
     if isinstance(layer, DetectionOutput):
         return param.detection_output_param.num_classes + layer.of_cells
@@ -60,7 +60,7 @@ def layer_rows(arrays: Sequence[Array]) -> Array:
 
 
 def centred_rows(arrays: Sequence[Array]) -> Array:
-    """Return the rows (n, 7) of caffe-yolov2's top, whose boxes are centre and size, and whose classes begin with 0."""
+    """Return the rows (n, 7) of caffe-yolov2's top, whose boxes are centre and size, and whose classes begin at 0."""
     rows = layer_rows(arrays)
     centre, half = rows[:, 3:5], rows[:, 5:] / 2
     made = np.column_stack([rows[:, 0], rows[:, 1] + 1, rows[:, 2], centre - half, centre + half])

@@ -1,4 +1,4 @@
-"""Detect faces with an SSH, whose modules' boxes and scores are outputs of the net, one by one or joined.
+"""Detection of faces with an SSH, whose modules' boxes and scores are outputs of the net, one by one or joined.
 
     image -> means subtracted, short side 1200, long side <= 1600 -> net -> of each module boxes (R, 5), scores (R, 1)
           -> boxes in pixels of the image -> score > threshold, NMS of all modules together -> clipped to the image
@@ -67,7 +67,7 @@ class Ssh(Family):
 
 
 def ssh_modules(net: Net) -> list[list[str]]:
-    """Return the boxes and the scores of each module of an SSH, in the order of the strides, the smallest first.
+    """Return the boxes and the scores of each module of an SSH, the smallest stride first.
 
     Return [] for a net that has other inputs than data and im_info, or other outputs than its modules' tops, joined or not.
     """
@@ -82,7 +82,7 @@ def ssh_modules(net: Net) -> list[list[str]]:
 
 
 def module_boxes(net: Net, image: NDArray[np.uint8], settings: DetectionSettings) -> Iterator[tuple[Floats, Floats]]:
-    """Run the net at each scale; yield the boxes (R, 4), in pixels of the image, and scores (R,) of each module that counts."""
+    """Run the net at each scale. Yield boxes (R, 4), in pixels of the image, and scores (R,) of each module that counts."""
     modules, scales = ssh_modules(net), image_scales(image.shape[0], image.shape[1], settings)
     for i, scale in enumerate(scales):
         scaled = scaled_by(image, settings.pixel_means, scale)
@@ -97,7 +97,7 @@ def module_boxes(net: Net, image: NDArray[np.uint8], settings: DetectionSettings
 
 
 def image_scales(height: int, width: int, settings: DetectionSettings) -> list[float]:
-    """Return the factors of an image of this size: one, or those of a pyramid. Raises Error for SCALE_MULTIPLE_OF."""
+    """Return the scales of an image of this size: one, or those of a pyramid. Raises Error for SCALE_MULTIPLE_OF."""
     scales = settings.test.scales
     if settings.test.scale_multiple_of != 1:
         raise Error(f"TEST.SCALE_MULTIPLE_OF must be 1 for an SSH, got {settings.test.scale_multiple_of}")

@@ -1,8 +1,8 @@
-"""YOLO v1, and YOLO v2 without its last layer: nets that end in numbers which a script decodes.
+"""YOLO v1, and YOLO v2 without its last layer: nets that end in numbers that a script decodes.
 
     v1: S x S cells, C class probabilities, B boxes of a confidence and x, y, sqrt(w), sqrt(h) in each
         centre = (cell + x, y) / S        size = sqrt^2        score = confidence * probability of the best class
-    v2: yolo.py of layers/boxes has the formulas
+    v2: layers/forks/yolo/yolo.py has the formulas
 
 All classes are suppressed together, as in the scripts:
 
@@ -63,7 +63,7 @@ class Yolo1(RowsFamily):
 
 
 def _is_map(net: Net, last: LastOutput) -> bool:
-    """Return True if a YOLO v1's map was reshaped. Raises Error for the map of another one."""
+    """Return True if a YOLO v1's map was reshaped. Raises Error for the map of another YOLO v1."""
     cells = net.bottom_names[last.layer.name][0]
     shape = net.blobs[cells].shape[1:]
     if not isinstance(maker(net, cells), Convolution) or len(shape) != 3 or shape[1] != shape[2] or shape[1] == 1:
@@ -79,7 +79,7 @@ def _is_map(net: Net, last: LastOutput) -> bool:
 
 
 def map_rows(arrays: Sequence[Array]) -> Array:
-    """Return the rows that suppression leaves of (1, 1470), each number of all cells together: of a map."""
+    """Return the rows left by suppression of (1, 1470), a reshaped map, in which each number of all cells is together."""
     x = arrays[0].reshape(CLASSES + 5 * BOXES, SIDE * SIDE)
     classes, confidences = x[:CLASSES], x[CLASSES : CLASSES + BOXES]
     scores = (confidences * classes.max(axis=0)).T
@@ -89,9 +89,7 @@ def map_rows(arrays: Sequence[Array]) -> Array:
 
 
 def cell_rows(arrays: Sequence[Array]) -> Array:
-    """Return the rows that suppression leaves of (1, 1470): of each cell its classes, then of each its confidences, then its
-    boxes.
-    """
+    """Return the rows left by suppression of (1, 1470): each cell's classes, then each cell's confidences, then its boxes."""
     x, cells = arrays[0].reshape(-1), SIDE * SIDE
     classes, confidences, boxes = np.split(x, [cells * CLASSES, cells * (CLASSES + BOXES)])
     scores = confidences.reshape(cells, BOXES, 1) * classes.reshape(cells, 1, CLASSES)
@@ -100,7 +98,7 @@ def cell_rows(arrays: Sequence[Array]) -> Array:
 
 
 def yolo1_corners(boxes: Array) -> Array:
-    """Return the corners (S S B, 4), in parts of the image, of boxes (S S, B, 4): x and y in the cell, sqrt(w), sqrt(h)."""
+    """Return the corners (S S B, 4), as parts of the image, of boxes (S S, B, 4): x and y in the cell, sqrt(w), sqrt(h)."""
     row, column = np.divmod(np.arange(SIDE * SIDE, dtype=boxes.dtype), SIDE)
     centre = (boxes[..., :2] + np.stack([column, row], axis=1)[:, None]) / boxes.dtype.type(SIDE)
     half = np.square(boxes[..., 2:]) / 2
@@ -133,7 +131,7 @@ class Yolo2(RowsFamily):
 
 
 def region_rows(arrays: Sequence[Array], anchors: Array) -> Array:
-    """Return the rows that suppression leaves of a map (1, K (5 + C), H, W), with anchors (K, 2) in cells."""
+    """Return the rows left by suppression of a map (1, K (5 + C), H, W), with anchors (K, 2) in cells."""
     cells = cells_of(arrays[0], len(anchors))
     scores, classes = (x.reshape(-1) for x in best_classes(cells))
     boxes = decoded(cells, anchors, 1).reshape(-1, 4)

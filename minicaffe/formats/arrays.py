@@ -53,7 +53,7 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
 
 
 def read_npz(path: str | os.PathLike[str], only: str | None = None) -> dict[str, Array]:
-    """Return the arrays of numbers in an .npz file by name; its other entries are ignored.
+    """Return the arrays of numbers in an .npz file by name. Its other entries are ignored.
 
     Raises Error and OSError. only: one name.
 
@@ -91,7 +91,7 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) 
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Return the names, with a number added to those that came before: a, b, a#2."""
+    """Return the names, with a number added to repeated ones: a, b, a#2."""
     given = list(names)
     taken, result = set(given), []
     tries: dict[str, Iterator[str]] = {}
@@ -110,14 +110,17 @@ def _entry_name(name: str) -> str:
 
 
 def _array_name(entry_name: str) -> str:
-    """Return the inverse of _entry_name. A name that it would not have written (%41, from other programs) is unchanged."""
+    """Return the array's name of an entry, the inverse of _entry_name.
+
+    A name that _entry_name would not have written (%41, from other programs) is unchanged.
+    """
     name = unquote(entry_name, errors="surrogateescape")  # bytes that are not UTF-8 become surrogates, as in names of files
     return name if _entry_name(name) == entry_name else entry_name
 
 
 @contextmanager
 def _damaged(message: str) -> Iterator[None]:
-    """Turn whatever NumPy and zipfile raise for damaged files (tokenize.TokenError, zlib.error, ...) into an Error."""
+    """Turn any exception of NumPy and zipfile for damaged files (tokenize.TokenError, zlib.error, ...) into an Error."""
     try:
         yield
     except (Error, MemoryError):
@@ -127,7 +130,7 @@ def _damaged(message: str) -> Iterator[None]:
 
 
 def _read(file: IO[bytes], size: int, path: str) -> Array:
-    """Return the array in a .npy of size bytes. Python objects are refused, text is read. path: for errors."""
+    """Return the array in a .npy of size bytes. Python objects are refused; text is read. path: for errors."""
     read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(file)
     if version not in read_header and version != (3, 0):
@@ -149,7 +152,7 @@ def _read(file: IO[bytes], size: int, path: str) -> Array:
 
 
 def _bytes(file: IO[bytes], count: int) -> bytearray:
-    """Return the next count bytes. Raises EOFError where there are fewer."""
+    """Return the next count bytes. Raises EOFError if there are fewer."""
     data, filled = bytearray(count), 0
     while filled < count:
         part = file.read(min(count - filled, 1 << 20))  # in pieces: a zip's stream gives a copy of each
@@ -161,7 +164,7 @@ def _bytes(file: IO[bytes], count: int) -> bytearray:
 
 
 def checksum(*arrays: NDArray[Any]) -> int:
-    """Return the CRC-32 of the arrays' concatenated bytes; it ignores their shapes and types."""
+    """Return the CRC-32 of the arrays' concatenated bytes, regardless of their shapes and types."""
     value = 0
     for array in arrays:
         value = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, value)

@@ -49,8 +49,10 @@ class BlobWeights:
 
     @property
     def array(self) -> NDArray[Any]:
-        """The values as float32 of this shape: a view of the mapped file if that holds float32 (writing to it changes only
-        this process's copy), else converted at each use.
+        """The values as float32 of this shape.
+
+        If the mapped file holds float32, they are a view of it, and writing to it changes only this process's copy. Other types
+        are converted at each use.
         """
         return self.read(np.float32)
 
@@ -62,7 +64,7 @@ class BlobWeights:
             return flat.astype(dtype, copy=False).reshape(self.shape)
 
     def copy_to(self, target: NDArray[Any]) -> None:
-        """Write the values into a C-contiguous array of the same size and any type, in parts on all threads."""
+        """Write the values into a C-contiguous array of the same size and any type, split across all threads."""
         flat, done = target.reshape(-1), 0
         for chunk in self.chunks:
             values, place = chunk.reshape(-1), flat[done : done + chunk.size]
@@ -99,7 +101,7 @@ class LayerWeights:
 
 
 def numbered(blobs: Mapping[int, Stored], layer: str) -> list[Stored | None]:
-    """Return a layer's blobs in a list, by their numbers; None for missing ones.
+    """Return a layer's blobs in a list by their numbers, with None for missing ones.
 
     Raises WeightsError for a number far beyond them.
     """
@@ -109,7 +111,7 @@ def numbered(blobs: Mapping[int, Stored], layer: str) -> list[Stored | None]:
 
 
 class _Numbers(NamedTuple):
-    """The numbers of the fields that we read of a layer message of one version."""
+    """The numbers of the fields that minicaffe reads in a layer message of one version."""
 
     name: int
     type: int
@@ -204,8 +206,10 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
 
 
 def _c3d_blob(buffer: Buffer, start: int, end: int, whole: bool) -> BlobWeights:
-    """Return a BlobProto of C3D v1.0, told by the width in field 5: num, channels, length, height and width are 1 to 5, data is
-    6 and diff 7. Raises WireError, also for a size that is missing and for any other field.
+    """Return a BlobProto of C3D v1.0, recognised by the width in field 5.
+
+    num, channels, length, height and width are 1 to 5, data is 6 and diff 7. Raises WireError, also for a missing size and for
+    any other field.
     """
     dims: dict[int, int] = {}
     chunks = []
@@ -270,7 +274,7 @@ def _text(buffer: Buffer, item: Field) -> str:
 
 
 def _type(buffer: Buffer, item: Field, version: _Numbers) -> str:
-    """Return a layer's type by V2's name, if that is known."""
+    """Return a layer's type by V2's name, or "" if it is unknown."""
     if version is not V1:  # V1's type is an enum, V0's and V2's are texts
         text = _text(buffer, item)
         if version is V2:

@@ -1,4 +1,4 @@
-"""The fork of Caffe that wrote a .caffemodel, found by the field numbers on which forks disagree; their translation to ours.
+"""The fork of Caffe that wrote a .caffemodel, found by the field numbers on which forks disagree, and these numbers.
 
 Names and blobs have the same numbers in every fork (caffemodel.py). The blocks of detection layers do not:
 roi_pooling_param is 8266711 in caffe-fast-rcnn, 147 in Microsoft's Caffe (where BVLC has swish_param), 154 in Intel's, 229 in
@@ -167,8 +167,9 @@ _BLOCK_OF: dict[str, tuple[str, ...]] = {
 
 
 def own_blocks(kind: str) -> tuple[str, ...]:
-    """Return the blocks that a layer of this type reads besides those of every type, the one that forks number differently
-    first.
+    """Return the blocks that a layer of this type reads besides those of every type.
+
+    The block that forks number differently comes first.
     """
     return _OWN[kind] if kind in _OWN else _BLOCK_OF.get(kind, ())
 
@@ -218,7 +219,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class RawLayer:
-    """A V2 layer in the file: its name, its type, all its fields."""
+    """A V2 layer in the file: its name, its type, and all its fields."""
 
     name: str
     type: str
@@ -248,13 +249,13 @@ def origin(buffer: Buffer) -> Origin:
 
 
 def _common(found: list[Evidence]) -> tuple[str, ...]:
-    """Return the forks that all evidence names, or all that it names if it is contradictory."""
+    """Return the forks that all evidence names, or if it is contradictory, all forks that it names."""
     every = list(dict.fromkeys(fork for evidence in found for fork in evidence.forks))
     return tuple(fork for fork in every if all(fork in evidence.forks for evidence in found)) or tuple(every)
 
 
 def block_places(layer: RawLayer) -> dict[int, str]:
-    """Return the numbers at which forks have the blocks of this layer's type, and the blocks' names."""
+    """Return the names of the blocks of this layer's type by the numbers that they have in forks."""
     own = [name for name in own_blocks(layer.type) if name in _FIELDS]
     places = {_FIELDS[name].number: name for name in own}
     for name in own:
@@ -281,14 +282,14 @@ def _is_raw(buffer: Buffer, blob: Field) -> bool:
 
 
 def forks_of(block: str, number: int) -> tuple[str, ...]:
-    """Return the forks that number this block so; () for BVLC's number."""
+    """Return the forks that give this block this number; () for BVLC's number."""
     if number in NUMBERS.get(block, {}):
         return NUMBERS[block][number]
     return (DEEPLAB,) if DEEPLAB_NUMBERS.get(block) == number and _FIELDS[block].number != number else ()
 
 
 def _inner_evidence(buffer: Buffer, layer: RawLayer) -> Iterator[Evidence]:
-    """Fields whose meaning differs between forks, in blocks that all forks have."""
+    """Yield evidence from fields whose meaning differs between forks, in blocks that all forks have."""
     for block in layer.fields:
         if block.number in (LOSS, DROPOUT, POOLING) and block.kind == BYTES:
             yield from _block_evidence(buffer, layer.name, block)

@@ -110,7 +110,7 @@ def text(chosen: Sequence[Fork]) -> str:
 
 
 def known_forks() -> int:
-    """Return the number of forks that minicaffe knows by name: those of forks.tsv but BVLC Caffe itself."""
+    """Return the number of forks in forks.tsv, except BVLC Caffe itself."""
     return len(forks()) - 1
 
 
@@ -139,7 +139,7 @@ def _of(fork: Fork) -> list[ForkField]:
 
 
 def _groups(fork: Fork, effect: Effect) -> Iterator[tuple[str, str, tuple[str, ...], list[str]]]:
-    """Yield the message, sentence, harmless values and names of fields that share these.
+    """Yield the message, sentence and harmless values that fields share, and the fields' names.
 
     Messages of other types are left out: no layer here reads them.
     """

@@ -1,4 +1,4 @@
-"""Fields of a .caffemodel's blocks that forks read in different ways: translated where the file tells which, else refused.
+"""Fields of a .caffemodel's blocks that forks read in different ways. They are translated if the file decides, else refused.
 
 A number is one field in BVLC Caffe and another in a fork: pooling_param's 13 is round_mode, ceil_mode or avg_include_pad. The
 readings that the file's fork leaves are compared: equal ones are one, of unequal ones none is guessed.
@@ -64,7 +64,7 @@ schemas of forks reserve the numbers of such fields."""
 
 
 class ForkError(Exception):
-    """A field that cannot be read without knowing the file's fork, or whose meaning is not built."""
+    """A field that cannot be read without knowing the file's fork, or whose meaning is not supported."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Block:
-    """A layer's block in a file: where it is, the file's possible forks, how many blobs the layer has. loss: it is a loss's."""
+    """A layer's block in a file: its layer, name and number, the file's possible forks, and how many blobs the layer has.
+
+    loss: whether the layer is a loss.
+    """
 
     layer: str
     name: str
@@ -92,7 +95,7 @@ class Block:
 
 
 def todays_layer(buffer: Buffer, item: Field, found: Origin) -> bytes:
-    """Return a V2 layer without its blobs, as a net's field 100, with the fork's field numbers translated to minicaffe's.
+    """Return a V2 layer without its blobs as a net's field 100, with the fork's field numbers translated to minicaffe's.
 
     A layer keeps the blocks of its type only, as Caffe reads no other. found: the possible origins, for numbers whose meaning
     differs between forks. Raises ForkError and WireError.
@@ -114,7 +117,7 @@ def todays_layer(buffer: Buffer, item: Field, found: Origin) -> bytes:
 
 
 def _todays_loss(buffer: Buffer, block: Field, forks: tuple[str, ...]) -> bytes:
-    """loss_param, with the normalization of R-CNN's forks in minicaffe's numbers, and without NVIDIA's label_smoothing."""
+    """Return loss_param with the normalization of R-CNN's forks in minicaffe's numbers, without NVIDIA's label_smoothing."""
     parts = []
     for item in fields(buffer, block.start, block.end):
         raw = bytes(buffer[item.offset : item.end])
@@ -160,7 +163,7 @@ _OTHER_NUMBERS = {("focal_loss_param", 156): {1: "engine", 2: "axis", 3: "alpha"
 
 
 def _named(buffer: Buffer, item: Field, names: Mapping[int, str], block: Block) -> bytes:
-    """Return a field of one of these names in minicaffe's number. Raises ForkError."""
+    """Return a field, which has one of these names, under minicaffe's number. Raises ForkError."""
     known = _descriptor(block.name).fields_by_name.get(names.get(item.number, ""))
     if known is None or item.kind != _KINDS.get(known.type, VARINT) or item.kind not in (VARINT, FOUR_BYTES):
         raise ForkError(
@@ -190,7 +193,7 @@ def _names(forks: Sequence[str]) -> str:
 
 
 def _known(buffer: Buffer, item: Field, block: Block) -> bytes | None:
-    """None if the field is minicaffe's, b"" if it has no effect. Raises ForkError for a field of another fork."""
+    """Return None if the field is minicaffe's, b"" if it has no effect. Raises ForkError for a field of another fork."""
     known = _descriptor(block.name).fields_by_number.get(item.number)
     where = f'layer "{block.layer}": {block.name} field {item.number}'
     value = buffer[item.start : item.end]
@@ -252,7 +255,7 @@ def _round_mode(item: Field, inside: Sequence[Field], block: Block) -> list[Read
 
 
 def _ceil_mode(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
-    """Beside round_mode it only tells that minicaffe wrote the file."""
+    """Return the reading of ceil_mode next to round_mode: minicaffe wrote the file. Without round_mode return none."""
     return [Reading((OURS,), "ceil_mode")] if any(other.number == 13 for other in inside) else []
 
 
@@ -276,8 +279,9 @@ def _hole(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
 
 
 def _is_deeplab(inside: Sequence[Field], block: Block) -> bool:
-    """Return whether a convolution's fields 17 to 19 are holes: in DeepLab's own numbers, in V1, where BVLC had none, or where
-    17, a truth value of BVLC's, is above 1.
+    """Return whether a convolution's fields 17 to 19 are holes.
+
+    They are with DeepLab's own numbers, in V1, where BVLC had no such fields, and if 17, which is a bool in BVLC's, is above 1.
     """
     numbered = block.number != _LAYER[block.name].number
     return numbered or DEEPLAB in block.forks or any(f.number == 17 and f.kind == VARINT and f.value > 1 for f in inside)
@@ -311,7 +315,10 @@ def _statistics(item: Field, inside: Sequence[Field], block: Block) -> list[Read
 
 
 def _bn(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
-    """SegNet's fields have PSPNet's numbers: the stored blobs tell them apart, 2 or 4, else the block's number."""
+    """Return the reading of a BN's field: SegNet's fields have PSPNet's numbers.
+
+    The number of stored blobs tells them apart, 2 or 4, else the block's number.
+    """
     forks = NUMBERS["bn_param"].get(block.number, ())
     if CTPN in forks or any(other.number == 4 and other.kind == VARINT for other in inside):
         return [Reading((CTPN,), "a field of BN", None)]
@@ -324,14 +331,15 @@ def _bn(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
 
 
 def _renumbered(item: Field, number: int) -> bytes:
-    """Return a varint with another number, or an empty block: what fills the blobs at the start does not matter once they are
-    stored, only that the field is there.
+    """Return a varint with another number, or an empty block in place of a filler.
+
+    Once blobs are stored, only the presence of their filler matters.
     """
     return _integer(number, item.value) if item.kind == VARINT else delimited(number, b"")
 
 
 def _moved(name: str, *numbers: int) -> Reader:
-    """Return a field that has another number in minicaffe if its block has one of these numbers."""
+    """Return a reader of a field that has another number in minicaffe if its block has one of these numbers."""
 
     def reader(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
         if block.number not in numbers:

@@ -57,7 +57,7 @@ ONLY_IN = {
 
 
 class NetFork(NamedTuple):
-    """The fork that a net is of, "" for unknown, and what told it."""
+    """The fork of a net, "" if unknown, and what decided it."""
 
     name: str = ""
     why: str = ""
@@ -67,7 +67,7 @@ UNKNOWN = NetFork()
 
 
 def fork_of_net(given: str, layers: Iterable[caffe_pb2.LayerParameter]) -> NetFork:
-    """Return the given fork, or that of the net's layers that no other has."""
+    """Return the given fork, or else the only fork that has one of the net's layers."""
     if given:
         return NetFork(given, f"fork {given}")
     present = frozenset(map(_sign, layers))
@@ -78,7 +78,7 @@ def fork_of_net(given: str, layers: Iterable[caffe_pb2.LayerParameter]) -> NetFo
 
 
 def _sign(layer: caffe_pb2.LayerParameter) -> str:
-    """Return what a layer is, as ONLY_IN has it."""
+    """Return a layer's description as in ONLY_IN."""
     alone = layer.type == "DetectionOutput" and len(layer.bottom) == 1
     of_cells = layer.type == "DetectionLoss" and not layer.detection_loss_param.cls_num
     of_cells |= layer.type == "EvalDetection" and not layer.eval_detection_param.biases
@@ -87,13 +87,16 @@ def _sign(layer: caffe_pb2.LayerParameter) -> str:
 
 
 def fork_named(name: str) -> str:
-    """Return the fork that is meant, "" for "". Raises Error for a name that is unknown."""
+    """Return the name of the fork that is meant; "" for "". Raises Error for an unknown name."""
     return find_fork(name).name if name else ""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One of the layers that share a type. whose: as in "PSPNet"; forks: their names; sign: what tells it from the others."""
+    """One of the layers that share a type.
+
+    whose: as in "PSPNet"; forks: their names; sign: what tells it from the others.
+    """
 
     whose: str
     forks: tuple[str, ...]
@@ -102,7 +105,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Choice:
-    """The kind that a layer is of, and what decided. by_fork: nothing but the net's fork."""
+    """A layer's kind, and what decided it. by_fork: only the net's fork decided."""
 
     type: str
     whose: str
@@ -114,7 +117,7 @@ class Choice:
 
 
 def grouped(choices: Iterable[tuple[str, Choice]]) -> list[str]:
-    """Return a line for each choice, with the layers that it is of, given as pairs of a name and its choice."""
+    """Return a line for each choice, with the names of its layers, from pairs of a name and a choice."""
     names: dict[str, list[str]] = {}
     for name, choice in choices:
         names.setdefault(str(choice), []).append(name)
@@ -122,15 +125,12 @@ def grouped(choices: Iterable[tuple[str, Choice]]) -> list[str]:
 
 
 def candidates(kinds: Iterable[Kind]) -> str:
-    """Return the kinds, what tells each, and the fork= that chooses it: "PSPNet's (4 blobs.
-
-    --fork pspnet) or SegNet's (...)".
-    """
+    """Return the kinds, the sign of each, and how to choose it: "PSPNet's (4 blobs; --fork pspnet) or SegNet's (...)"."""
     return " or ".join(f"{kind.whose}'s ({kind.sign}; {_way(kind.forks[0])})" for kind in kinds)
 
 
 def _way(fork: str) -> str:
-    """Return how to choose a fork."""
+    """Return advice on how to choose a fork."""
     return ways(f"--fork {fork}") or f'fork="{fork}"'
 
 
@@ -146,7 +146,7 @@ _NAME = re.compile(r"^  (?:optional|repeated|required) [\w.]+ (\w+) = ", flags=r
 
 
 class Effect(Enum):
-    """The meaning of a fork's field here."""
+    """The effect of a fork's field in minicaffe."""
 
     HONOURED = "honoured"
     NONE = "without effect on the numbers"
@@ -189,28 +189,20 @@ class ForkField:
     value: str = ""
 
     def is_harmless(self, text: str) -> bool:
-        """Return whether a value, as a prototxt writes it, computes what the field's absence does."""
+        """Return whether a value, as written in a prototxt, has the same effect as the field's absence."""
         return self.effect is Effect.NONE or _plain(text) in map(_plain, self.harmless)
 
 
 def fork_field(message: str, name: str) -> ForkField | None:
-    """Return the field of this message; None if no known fork has it. A V1 layer's fields are those of V2's."""
+    """Return the field of this message, or "field=VALUE" of an enum; None if no known fork has it.
+
+    A V1 layer's fields are those of V2's.
+    """
     table = _by_name()
     found = table.get((message, name)) or table.get((ANY, name)) or table.get((message, ANY))
     if message == "V1LayerParameter":
         found = found or table.get(("LayerParameter", name))
     return found and replace(found, message=message, name=name)
-
-
-def fork_value(message: str, name: str, value: str) -> ForkField | None:
-    """Return the value that a fork adds to the enum of this field; None if no known fork has it."""
-    return _by_name().get((message, f"{name}={value}"))
-
-
-def fork_of(message: str, name: str) -> str:
-    """Return the fork that has this field in this message, the first if several have it; "" if unknown."""
-    found = fork_field(message, name)
-    return found.forks[0] if found and not found.effect.in_schema else ""
 
 
 @lru_cache(maxsize=1)
@@ -223,7 +215,7 @@ def forks() -> dict[str, Fork]:
 
 
 def fork_names() -> dict[str, str]:
-    """Return the forks by what may stand for them, in lower case: name, further names, repository, title.
+    """Return the forks' names by all their names in lower case: name, further names, repository, title.
 
     A repository without its branch stands for a fork if only one has it; a title does not take another's name.
     """
@@ -237,7 +229,7 @@ def fork_names() -> dict[str, str]:
 
 
 def find_fork(name: str) -> Fork:
-    """Return the fork of this name, title or repository, in any case. Raises Error."""
+    """Return the fork of this name, title or repository, ignoring case. Raises Error."""
     names = fork_names()
     if found := names.get(name.lower()):
         return forks()[found]
@@ -248,7 +240,7 @@ def find_fork(name: str) -> Fork:
 
 @lru_cache(maxsize=1)
 def fork_fields() -> tuple[ForkField, ...]:
-    """Return the fields of all forks: those that the schema lacks or a layer refuses, then those that are honoured."""
+    """Return the fields of all forks: those that the schema lacks or a layer refuses, then the honoured ones."""
     titles = {name: fork.title for name, fork in forks().items()}
     found = []
     for messages, names, owners, effect, harmless, sentence in _rows(1):
@@ -265,7 +257,7 @@ def fork_fields() -> tuple[ForkField, ...]:
 
 @lru_cache(maxsize=1)
 def _by_name() -> dict[tuple[str, str], ForkField]:
-    """Return the fields by message and name, a value as NAME=VALUE."""
+    """Return the fields by message and name; an enum value's name is NAME=VALUE."""
     return {(field.message, f"{field.name}={field.value}".rstrip("=")): field for field in reversed(fork_fields())}
 
 
@@ -291,7 +283,7 @@ def _of_schemas() -> Iterator[ForkField]:
 
 
 def _plain(value: str) -> float | str:
-    """Return a value so that 1, 1.0 and true are equal, a string and a name, and { } and {}."""
+    """Return a value in a form in which 1, 1.0 and true are equal. A string equals a name, and { } equals {}."""
     if len(value) > _LONGEST_VALUE:
         return value
     word = value.replace(" ", "").strip("\"'")

@@ -44,8 +44,9 @@ COPIES_OF_CHUNK = 3
 
 @dataclass
 class _Seen:
-    """Counts for an open file: members looked up, the hashes of the objects that they were, bytes of data read; and the values
-    read, by the dataset's address and the rows.
+    """Counts for an open file: members looked up, hashes of the objects found, and bytes of data read.
+
+    values: the values read, by the dataset's address and the rows.
     """
 
     taken: int = 0
@@ -65,7 +66,7 @@ def require_h5py() -> Any:
 
 @contextmanager
 def reading(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file. Whatever h5py raises for a damaged file becomes a WeightsError.
+    """Open an HDF5 file. Any exception of h5py for a damaged file becomes a WeightsError.
 
     A few bytes of links can turn one group or dataset into a million. The functions below raise LimitError for datasets of more
     than limits.bytes in total, and for groups that are linked more than limits.layers times beyond the first.
@@ -102,7 +103,7 @@ def writing(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def adding(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file to add to.
+    """Open an HDF5 file to add data.
 
     Its changes are kept in memory, and stored at the end: if they do not fit, the file stays as it was. Raises in_place's
     errors.
@@ -115,7 +116,7 @@ def adding(path: Path) -> Iterator[Any]:
 
 
 class _Changes(io.RawIOBase):
-    """A file as HDF5 changes it: patches lie within the stored file, and the tail follows it."""
+    """A file with HDF5's changes: patches lie within the stored file, and the tail follows it."""
 
     def __init__(self, stored: BinaryIO) -> None:
         self._stored, self._tail = stored, io.BytesIO()
@@ -172,7 +173,7 @@ class _Changes(io.RawIOBase):
         return self._end
 
     def store(self) -> None:
-        """Write the tail, which may find the disk full, before the patches, which need no more space."""
+        """Write the tail, for which the disk may be full, before the patches, which need no more space."""
         try:
             self._stored.seek(self._length)
             self._stored.write(self._tail.getbuffer())
@@ -198,8 +199,10 @@ def read_hdf5(path: Path) -> list[LayerWeights]:
 
 
 def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False) -> None:
-    """Write a net's learnable blobs by layer name, a shared blob with its first layer only; with diffs, every blob's diff as
-    /diff/<layer>/<i>. Raises Error, and WeightsError for a layer whose name HDF5 cannot store.
+    """Write a net's learnable blobs by layer name, a shared blob with its first layer only.
+
+    With diffs, every blob's diff is written as /diff/<layer>/<i>. Raises Error, and WeightsError for a layer whose name HDF5
+    cannot store.
     """
     written: set[int] = set()
     datasets = {f"{name}/{i}" for name, own in blobs.items() for i in range(len(own))}
@@ -220,7 +223,7 @@ def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Se
 
 
 def _is_place(name: str, datasets: Collection[str]) -> bool:
-    """Return whether a layer's name is the path of a group below /data, and not of another layer's dataset."""
+    """Return whether a layer's name is the path of a group below /data that is not below another layer's dataset."""
     parts = name.split("/")
     above = {"/".join(parts[:i]) for i in range(1, len(parts) + 1)}
     return not any(part in ("", ".") or "\0" in part for part in parts) and above.isdisjoint(datasets)
@@ -258,7 +261,7 @@ def _read(dataset: Any, path: Path) -> BlobWeights | None:
 
 
 def child_of(group: Any, name: str) -> Any:
-    """Return a member of this file by name or path, or None. Links to other places are not followed. Raises LimitError."""
+    """Return a member of this file by name or path, or None. Soft and external links are not followed. Raises LimitError."""
     h5py, seen = require_h5py(), _seen.get()
     for part in name.split("/"):
         if part in ("", "."):
@@ -275,9 +278,9 @@ def child_of(group: Any, name: str) -> Any:
 
 
 def entered(group: Any, above: Sequence[Any]) -> Sequence[Any]:
-    """Return the groups around the members of a group; above: those around itself.
+    """Return the groups around the members of a group. above: the groups around the group itself.
 
-    Raises WeightsError for one within itself.
+    Raises WeightsError for a group within itself.
     """
     if group in above:
         raise WeightsError(f"{group.file.filename}: the link {group.name} leads back to a group that it lies in")
@@ -287,22 +290,22 @@ def entered(group: Any, above: Sequence[Any]) -> Sequence[Any]:
 
 
 def has(group: Any, name: str) -> bool:
-    """Return whether a group has a member of this name, also if it is a link to another place, which is not followed."""
+    """Return whether a group has a member of this name. It may be a soft or external link, which is not followed."""
     return group.get(name, getlink=True) is not None
 
 
 def read_float_dataset(group: Any, name: str, place: str) -> NDArray[Any]:
-    """Return a dataset's floats. Raises WeightsError at place for a size that its stored bytes cannot have, and LimitError."""
+    """Return a dataset's floats. Raises LimitError, and WeightsError at place for a size that its stored bytes cannot have."""
     return _values(_checked(group, name, place, "f", "floats"), place)
 
 
 def read_number_dataset(group: Any, name: str, place: str, rows: int | None = None) -> NDArray[Any]:
-    """read_float_dataset for numbers of any type, at most the first `rows` rows."""
+    """Return a dataset's numbers of any type, at most the first `rows` rows. Raises the errors of read_float_dataset."""
     return _values(_checked(group, name, place, "fiub", "numbers"), place, rows)
 
 
 def read_text_dataset(group: Any, name: str, place: str) -> bytes:
-    """Return the one text of a dataset, which has a fixed length, as Caffe writes it. Raises WeightsError and LimitError."""
+    """Return the only text in a dataset, which has a fixed length, as Caffe writes it. Raises WeightsError and LimitError."""
     dataset = _checked(group, name, place, "SO", "text")
     if dataset.dtype.hasobject:  # damaged bytes make HDF5 clear gigabytes for one, or look for it forever
         raise WeightsError(f"{place}: a text of variable length, which is not read: write it by h5py as numpy.bytes_(text)")
@@ -312,7 +315,7 @@ def read_text_dataset(group: Any, name: str, place: str) -> bytes:
 
 
 def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
-    """Return the dataset, if it is stored in this file and its values are of these kinds and within the limits."""
+    """Return the dataset. Raises WeightsError unless it is stored in this file with values of these kinds, and LimitError."""
     dataset = child_of(group, name)
     # Virtual and external datasets have their values in other files.
     if not isinstance(dataset, require_h5py().Dataset) or dataset.is_virtual or dataset.external:
@@ -333,7 +336,7 @@ def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
 
 
 def _values(dataset: Any, place: str, rows: int | None = None) -> NDArray[Any]:
-    """Return the dataset's values, or its first rows, once for all links that lead to it."""
+    """Return the dataset's values, or its first rows. They are read once for all links that lead to it."""
     values, key = _seen.get().values, (require_h5py().h5o.get_info(dataset.id).addr, rows)
     if key not in values:
         values[key] = _unpacked(dataset, place, rows)
@@ -341,7 +344,7 @@ def _values(dataset: Any, place: str, rows: int | None = None) -> NDArray[Any]:
 
 
 def _unpacked(dataset: Any, place: str, rows: int | None) -> NDArray[Any]:
-    """Return the dataset's values as read. Chunks are unpacked here, because HDF5 does not bound their unpacked size."""
+    """Return the dataset's values. Chunks are unpacked here, because HDF5 does not bound their unpacked size."""
     if not dataset.chunks:
         return np.asarray(dataset[:rows] if dataset.shape and rows is not None else dataset[...])
     types = require_h5py().h5t

@@ -57,7 +57,7 @@ class Chunks:
         return chunk
 
     def _stored(self) -> set[tuple[int, ...]] | None:
-        """Where the stored chunks start; None if all chunks are stored. Raises WeightsError if most are missing."""
+        """Return the starts of the stored chunks; None if all are stored. Raises WeightsError if most are missing."""
         shape, chunks, count = self.dataset.shape, self.dataset.chunks, self.dataset.id.get_num_chunks()
         wanted = prod(-(-n // c) for n, c in zip(shape, chunks, strict=True))
         if wanted > 2 * count + 64:  # a few bytes could otherwise declare any number of chunks to fill
@@ -69,7 +69,7 @@ class Chunks:
         return starts
 
     def _undone(self, code: int, data: Any, start: tuple[int, ...]) -> Any:
-        """Undo a filter."""
+        """Return the data with a filter undone. Raises WeightsError."""
         if code == DEFLATE:
             try:
                 inflated = zlib.decompressobj().decompress(data, self.most + 1)  # a byte more, to notice that it goes on
@@ -93,7 +93,7 @@ class Chunks:
 
 
 def fletcher32(data: Any) -> int:
-    """HDF5's checksum: over 16-bit big-endian words; an odd last byte is the high byte of a word."""
+    """Return HDF5's checksum over 16-bit big-endian words. An odd last byte is the high byte of a word."""
     first = second = 0
     for at in range(0, len(data), 1 << 17):  # 2^16 words, whose weighted sum fits in 64 bits
         block = bytes(data[at : at + (1 << 17)])
@@ -105,5 +105,5 @@ def fletcher32(data: Any) -> int:
 
 
 def _folded(total: int) -> int:
-    """Return total modulo 65535; a nonzero multiple gives 65535."""
+    """Return total modulo 65535, but 65535 for a nonzero multiple."""
     return (total - 1) % 65535 + 1 if total else 0

@@ -27,12 +27,12 @@ def swapped_file(message: str, name: str) -> str:
 
 
 def is_layer_field(message: str, name: str) -> bool:
-    """Return whether a field that belongs in a layer stands directly in a net."""
+    """Return whether a field that belongs in a layer is directly in a net."""
     return message == "NetParameter" and name in _LAYER_FIELDS | _V1_LAYER_FIELDS
 
 
 def unknown_field(message: str, name: str, known: Collection[str]) -> str:
-    """Return the sentence about a field that the schema lacks."""
+    """Return a sentence on a field that the schema lacks."""
     sentence = f"{message} has no field {name}"
     known_fork = fork_field(message, name)
     if known_fork:
@@ -51,7 +51,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def given_twice(owner: str, name: str) -> str:
-    """Return a hint for a field that takes one value and has two.
+    """Return a hint for a field that takes one value but has two.
 
     No version of protobuf's text parser let Caffe read such a file.
     """
@@ -61,7 +61,7 @@ def given_twice(owner: str, name: str) -> str:
 
 
 def template(word: str) -> tuple[str, str]:
-    """Return the message and the hint for a variable in the place of a value."""
+    """Return the message and the hint for a variable in place of a value."""
     return (
         f"{word} is a variable: this file is a template, whose variables a script of its repository fills in",
         "run that script on it and give what it writes, or write the value here; `minicaffe flow` fills in those of flow nets, "
@@ -70,7 +70,7 @@ def template(word: str) -> tuple[str, str]:
 
 
 def number_expected(word: str) -> str:
-    """Return a hint for a name in the place of a number."""
+    """Return a hint for a name in place of a number."""
     return f"is this a template? {word} may stand for a number that a script of its repository fills in"
 
 
@@ -79,7 +79,7 @@ def enum_values(names: Mapping[str, int]) -> str:
 
 
 def enum_nearest(owner: str, name: str, word: str, names: Mapping[str, int]) -> str:
-    """Return the nearest value and, if there are few, all of them."""
+    """Return a hint with the nearest value and, if there are few, all of them."""
     least = 0.75 if owner == "V1LayerParameter" else 0.5  # a fork's type is not a misspelt one
     near = nearest(_V1_TYPE_OF.get(word, word.upper()), names, least=least)  # Convolution for CONVOLUTION, max for MAX
     parts = [f"did you mean {near[0]}?"] if near else []

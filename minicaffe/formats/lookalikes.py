@@ -44,7 +44,7 @@ LOOKALIKES = {
 
 
 def lookalike(start: bytes, wanted: str = "weights") -> str:
-    """Return what a file with these first bytes is: "a PNG picture, not weights: ..."; "" if it may be what is wanted."""
+    """Return what a file with these first bytes is: "a PNG picture, not weights: ..."; "" if it may be the wanted kind."""
     if (found := _known(start)) is None:
         return ""
     kind, advice = found
@@ -72,8 +72,9 @@ def _is_utf8(start: bytes) -> bool:
 
 
 def _is_onnx(start: bytes) -> bool:
-    """Return whether it is a ModelProto: ir_version in field 1, texts and a number in 2 to 6, then the graph in 7, which no
-    training state has.
+    """Return whether the bytes begin a ModelProto.
+
+    It has ir_version in field 1, texts and a number in 2 to 6, then the graph in 7, which no training state has.
     """
     if not re.match(rb"\x08[\x01-\x7f]", start):
         return False

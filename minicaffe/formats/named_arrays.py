@@ -70,7 +70,7 @@ def read_safetensors(path: Path, buffer: Buffer) -> Arrays:
 
 
 def check_elements(place: str, shape: Sequence[int]) -> None:
-    """Raise LimitError for a shape of too many elements, also one that has none: 0 must not hide the others."""
+    """Raise LimitError for a shape of too many elements, counting an axis of 0 as 1, so that it does not hide the others."""
     limits.check(place, math.prod(max(dim, 1) for dim in shape), "blob_elements")
 
 
@@ -82,7 +82,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _values(buffer: Buffer, start: int, info: Mapping[str, Any]) -> NDArray[Any]:
-    """Return the values of an entry of the header, which the library has checked; start: where the data begins."""
+    """Return the values of an entry in the header, which the library has checked. start: where the data begins."""
     dtype, shape = np.dtype(TYPES[info["dtype"]]), info["shape"]
     count = math.prod(shape)
     values = np.frombuffer(buffer, dtype, count, start + info["data_offsets"][0]) if count else np.zeros(0, dtype)
@@ -110,7 +110,7 @@ NAME = re.compile(r"(.*)\.(0|[1-9][0-9]{0,8})", re.DOTALL)
 
 
 def layers_of(path: Path, arrays: Mapping[str, NDArray[Any]]) -> list[LayerWeights]:
-    """Return the layers of a file's arrays, in their order.
+    """Return the layers in a file's arrays, in their order.
 
     Raises WeightsError, also for a name that is none of a layer's blob, and LimitError.
     """
@@ -129,7 +129,7 @@ def layers_of(path: Path, arrays: Mapping[str, NDArray[Any]]) -> list[LayerWeigh
 
 
 def arrays_of(layers: Sequence[LayerWeights]) -> Arrays:
-    """Return the layers' stored values by name, in the file's types."""
+    """Return the layers' values by name, in the types of the file."""
     arrays: Arrays = {}
     for name, layer in zip(distinct(layer.name for layer in layers), layers, strict=True):
         arrays |= {f"{name}.{i}": stored_type(blob) for i, blob in enumerate(layer.blobs) if blob is not None}
@@ -137,12 +137,12 @@ def arrays_of(layers: Sequence[LayerWeights]) -> Arrays:
 
 
 def stored_type(blob: BlobWeights) -> NDArray[Any]:
-    """Return a stored blob's values in the file's type."""
+    """Return a stored blob's values in the type of the file."""
     return blob.read(blob.chunks[0].dtype if blob.chunks else np.float32)
 
 
 def is_named(path: Path) -> bool:
-    """Return whether write_named writes a file of this name, by its suffix."""
+    """Return whether write_named writes a file of this name, decided by its suffix."""
     return os.fspath(path).endswith((".safetensors", ".npz"))
 
 

@@ -1,4 +1,4 @@
-"""A safe reader for all YAML (param_str, settings, data.yaml): plain data and `!!python/tuple`, nothing else.
+"""A safe reader for YAML (param_str, settings, data.yaml), which accepts plain data and `!!python/tuple` only.
 
     "'feat_stride': 16 \n'scales': !!python/tuple [4, 8, 16, 32]"  ->  {"feat_stride": 16, "scales": (4, 8, 16, 32)}
 
@@ -62,7 +62,7 @@ def read_yaml_file(path: str | os.PathLike[str], kind: type[Error]) -> Any:
 
 @functools.cache
 def _loader() -> Any:
-    """PyYAML's SafeLoader with tuples, limited to plain data, integers of 64 bits and a depth."""
+    """Return PyYAML's SafeLoader with tuples, limited to plain data, integers of 64 bits and a depth."""
     import yaml
 
     class Loader(yaml.SafeLoader):

@@ -1,4 +1,4 @@
-"""Reading prototxts of nets and solvers into upgraded messages, with the place of every layer and field.
+"""Readers of prototxts of nets and solvers, which give upgraded messages with the place of every layer and field.
 
     net = read_net("test.prototxt")
     net.param.layer[3].name, str(net.sources[3].at("convolution_param.pad"))   # "conv2", "test.prototxt:41"
@@ -36,7 +36,7 @@ from minicaffe.proto import caffe_pb2
 
 
 def fill_variables(text: str, values: Mapping[str, object]) -> str:
-    """Return a template's text with these variables' values; other variables stay."""
+    """Return a template's text with the values of these variables. Other variables stay."""
     if not values:
         return text
     names = "|".join(map(re.escape, values))
@@ -170,7 +170,7 @@ def parse_solver(text: str, file: str = "<text>", *, strict: bool | None = None)
 
 
 def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, strict: bool = False) -> AnyMessage:
-    """Parse text into any message, without an upgrade; returns the message.
+    """Parse text into any message, without an upgrade, and return the message.
 
     Unknown fields that may matter are PrototxtWarnings, or with strict any unknown one is an error. Raises PrototxtError.
     """
@@ -182,7 +182,7 @@ def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, stric
 
 
 def to_text(message: Message) -> str:
-    """Return the message as prototxt; invisible characters in its strings are escaped."""
+    """Return the message as prototxt, with invisible characters in its strings escaped."""
     return "\n".join(octal(line) for line in text_format.MessageToString(message).split("\n"))
 
 
@@ -201,7 +201,7 @@ def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the file's text; bytes that are not UTF-8 (in old comments) become surrogates. Raises PrototxtError."""
+    """Return the file's text. Bytes that are not UTF-8 (in old comments) become surrogates. Raises PrototxtError."""
     try:
         data = read_bytes(path)
         if CONTROL.search(data[:_HEAD].decode("latin-1")):  # latin-1 decodes any bytes, and its controls are ASCII's
@@ -213,7 +213,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def _binary(head: bytes, file: str) -> PrototxtError:
-    """Return the error for a file that has control characters."""
+    """Return the error for a file with control characters."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return PrototxtError("this is UTF-16 text", file=file, hint="save it as UTF-8")
     if head.startswith(HDF5_SIGNATURE):

@@ -1,4 +1,4 @@
-"""Fields that minicaffe's schema lacks: whether a net or solver may be computed without them, and what is said of them.
+"""Fields that minicaffe's schema lacks: whether a net or solver may be computed without them, and the messages on them.
 
 A field of a fork that has no effect here, and a value that changes nothing, are left out quietly. A field that no known fork
 has, and whose name says that it concerns memory, cuDNN or the display, is left out with a note. Any other is refused, or, with
@@ -44,27 +44,27 @@ _NOTE = 2**29 - 1
 
 
 def hint() -> str:
-    """Return how to go on without an unknown field."""
+    """Return advice on how to continue without an unknown field."""
     found = ways("strict=False", "--skip-unknown")
     return f"{found}{',' * (', or ' in found)} leaves it out; the numbers may then be wrong"
 
 
 def note_in(message: Message, fields: Iterable[SkippedField]) -> None:
-    """Let a net's or layer's message carry these fields, which its schema lacks, where they matter."""
+    """Add the fields that its schema lacks to a net's or layer's message as notes, if they matter."""
     for field in fields:
         if matters(field):
             message.MergeFromString(delimited(_NOTE, json.dumps(asdict(field)).encode()))
 
 
 def noted_in(message: Message) -> tuple[SkippedField, ...]:
-    """Return the fields that note_in gave the message, or the one that it is a copy of."""
+    """Return the fields that note_in added to the message, or to the one that it is a copy of."""
     unknown: Sequence[Any] = UnknownFieldSet(message)  # type: ignore[assignment]  # the stubs lack __iter__
     found = (json.loads(item.data) for item in unknown if (item.field_number, item.wire_type) == (_NOTE, BYTES))
     return tuple(SkippedField(**{**fields, "place": Place(**fields["place"])}) for fields in found)
 
 
 def drop_notes(net: caffe_pb2.NetParameter) -> None:
-    """Take the notes out of a net, which is made without the fields: what it saves has none."""
+    """Remove the notes from a net that is made without the fields, so that it saves none."""
     if any(noted_in(message) for message in (net, *net.layer)):
         net.DiscardUnknownFields()
 
@@ -78,7 +78,7 @@ def matters(field: SkippedField) -> bool:
 
 
 def seems_harmless(field: SkippedField) -> bool:
-    """Return whether no known fork has the field, and its name says that it does not concern the numbers."""
+    """Return whether no known fork has the field, and its name suggests that it does not affect the numbers."""
     if hints.is_layer_field(field.message, field.name) or fork_field(field.message, field.name):
         return False
     words = frozenset(field.name.split("_"))
@@ -87,20 +87,20 @@ def seems_harmless(field: SkippedField) -> bool:
 
 
 def say_harmless(fields: Iterable[SkippedField], stacklevel: int = 4) -> None:
-    """Issue a PrototxtWarning of each field that is left out because of its name."""
+    """Issue a PrototxtWarning for each field that is left out because of its name."""
     for (message, name), same in _grouped(filter(seems_harmless, fields)).items():
         text = f"{same[0].place}: {message} has no field {name}; by its name it does not concern the numbers, so it is left out"
         warnings.warn(f"{text}{_again(same)}", PrototxtWarning, stacklevel=stacklevel)
 
 
 def sentence(field: SkippedField) -> str:
-    """Return what is wrong with the field, without its place."""
+    """Return a sentence on the field, without its place."""
     descriptor = caffe_pb2.DESCRIPTOR.message_types_by_name.get(field.message)
     return hints.unknown_field(field.message, field.name, descriptor.fields_by_name if descriptor else ())
 
 
 def warn_of(fields: Iterable[SkippedField], stacklevel: int = 3) -> None:
-    """Issue a PrototxtWarning of each field of a message, with the places."""
+    """Issue a PrototxtWarning for each field of a message, with its places."""
     groups = list(_grouped(fields).items())
     for _, same in groups[:MOST_WARNED]:
         text = f"{same[0].place}: {sentence(same[0])}; skipped{_again(same)}"
@@ -121,7 +121,7 @@ def named(fields: Iterable[SkippedField]) -> list[str]:
 
 
 def summed_up(fields: Iterable[SkippedField]) -> str:
-    """One sentence for the end of a run."""
+    """Return a sentence on these fields for the end of a run."""
     names = named(fields)
     listed = ", ".join(map(on_one_line, names[:_SUMMED_UP])) + _more(len(names) - _SUMMED_UP)
     return f"left out, though the numbers may depend on them: {listed}"
@@ -132,7 +132,7 @@ def _more(count: int) -> str:
 
 
 def _grouped(fields: Iterable[SkippedField]) -> dict[tuple[str, str], list[SkippedField]]:
-    """Fields by message and name; each place once."""
+    """Return the fields by message and name, each place once."""
     groups: dict[tuple[str, str], list[SkippedField]] = {}
     for field in dict.fromkeys(fields):
         groups.setdefault((field.message, field.name), []).append(field)
@@ -143,7 +143,7 @@ def _grouped(fields: Iterable[SkippedField]) -> dict[tuple[str, str], list[Skipp
 
 
 def is_strict(strict: bool | None) -> bool:
-    """strict, or the default."""
+    """Return strict, or its default for None."""
     return _found is None if strict is None else strict
 
 
@@ -164,7 +164,7 @@ def skip(fields: Collection[SkippedField], stacklevel: int = 4) -> None:
 
 @contextmanager
 def skipping_unknown() -> Iterator[Collection[SkippedField]]:
-    """In the block strict=False is the default; yields what fills with the fields that nets and solvers lack."""
+    """Make strict=False the default in the block. Yield a collection that fills with the unknown fields of nets and solvers."""
     global _found  # a default of the process, as minicaffe.limits
     before, _found = _found, {}
     try:

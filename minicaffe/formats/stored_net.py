@@ -29,7 +29,7 @@ C3D_KINDS = {number for v1, number in caffe_pb2.V1LayerParameter.LayerType.items
 
 
 def read_stored_net(path: str | os.PathLike[str], fork: str = "") -> tuple[caffe_pb2.NetParameter, Origin]:
-    """Return the upgraded net, and the forks that may have written it.
+    """Return the upgraded net in a .caffemodel, and the forks that may have written the file.
 
     fork: the name of the one that did, where fields have other meanings in other forks. Raises WeightsError, also for such a
     field if nothing tells the fork, and Error for an unknown name.
@@ -82,7 +82,7 @@ def _refuse_c3d(layer: list[Field]) -> None:
 
 
 def _bare_v1(buffer: Buffer, item: Field) -> bytes:
-    """Return a V1 layer's field; b"" for its blobs, and a V0 layer without them."""
+    """Return a V1 layer's field, b"" for its blobs. A V0 layer in it loses its blobs."""
     if item.number == V0_LAYER and item.kind == BYTES:
         inner = fields(buffer, item.start, item.end)
         return delimited(V0_LAYER, b"".join(bytes(buffer[f.offset : f.end]) for f in inner if f.number != V0_BLOBS))

@@ -39,7 +39,7 @@ schema_of = cache(Schema)
 
 @dataclass(frozen=True)
 class Skipped:
-    """An unknown field: the message type that lacks it, and what source.SkippedField holds."""
+    """An unknown field: the message type that lacks it, and the content of source.SkippedField."""
 
     message: str
     name: str
@@ -62,7 +62,10 @@ class Block:
 
 
 class Parser(ValueReader):
-    """Parses a text into a message. Results: `root`, the text's Block; `layers`, one Block per top-level layer or layers."""
+    """A parser of a text into a message.
+
+    Results: `root`, the text's Block; `layers`, one Block per top-level layer or layers.
+    """
 
     def __init__(self, text: Text, *, strict: bool = False) -> None:
         super().__init__(text)
@@ -154,7 +157,7 @@ class Parser(ValueReader):
             setattr(message, known.name, value)
 
     def _open(self, known: Field, block: Block, start: int, path: str) -> Block:
-        """Step into the block at the cursor."""
+        """Step into the block at the cursor and return it."""
         word = self.words[self.at]
         if word not in ("{", "<"):
             hint = hints.block_expected(known.owner, known.name)
@@ -181,7 +184,7 @@ class Parser(ValueReader):
         return self.error(f'":" expected after {known.name}, got {self.shown()}', hint=f"write {known.name}: {value}")
 
     def _no_name(self, schema: Schema, block: Block) -> None:
-        """Skip an extension `[name]`; raise PrototxtError for anything else that is not a field's name."""
+        """Skip an extension `[name]`. Raise PrototxtError for anything else that is not a field's name."""
         word = self.words[self.at]
         if self.kinds[self.at] == END:
             end = self.text.line(self.starts[self.at])
@@ -200,7 +203,7 @@ class Parser(ValueReader):
         raise self.error(f"a field name expected, got {self.shown()}", hint="a comment starts with #" if word == "/" else "")
 
     def _closed_too_often(self) -> str:
-        """Return a guess at the surplus "}": before the first field that is outside its block."""
+        """Return a message that places a surplus "}" before the first field outside its block."""
         strays = [skipped.offset for skipped in self.root.skipped if hints.is_layer_field(skipped.message, skipped.name)]
         if not strays:
             return "a block is closed once too often above"

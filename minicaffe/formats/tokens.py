@@ -44,7 +44,7 @@ _SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v"
 
 
 class Text:
-    """A text and its file; converts offsets to places and errors."""
+    """A text and its file, which converts offsets to places and errors."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -52,7 +52,7 @@ class Text:
         self._line_starts = array("q")
 
     def line_column(self, offset: int) -> tuple[int, int]:
-        """Line and column, both from 1."""
+        """Return the line and column, both from 1."""
         if not self._line_starts:
             self._line_starts = array("q", chain([0], (match.end() for match in re.finditer("\n", self.text))))
         line = bisect_right(self._line_starts, offset)
@@ -87,7 +87,7 @@ class Tokens:
         self._matches: Iterator[re.Match[str]] = _TOKEN.finditer(text.text)
 
     def read_on(self, most: int = AT_ONCE) -> None:
-        """Read the next tokens, if END is not among those read. Raises PrototxtError, LimitError."""
+        """Read the next tokens, unless END has been read. Raises PrototxtError and LimitError."""
         # The loop is the parser's slowest.
         add_kind, add_word, add_start = self.kinds.append, self.words.append, self.starts.append
         for match in islice(self._matches, most):
@@ -148,7 +148,7 @@ def octal(text: str) -> str:
 
 
 def _keeping_bytes(text: str, change: Callable[[str], str]) -> str:
-    """change(text), except for bytes that are not UTF-8."""
+    """Return change(text), except that bytes that are not UTF-8 stay."""
     return "".join(part if i % 2 else change(part) for i, part in enumerate(_BYTES.split(text)))
 
 

@@ -19,7 +19,7 @@ from minicaffe.proto import caffe_pb2
 
 
 def capitalised(name: str) -> str:
-    """INNER_PRODUCT as InnerProduct."""
+    """Return INNER_PRODUCT as InnerProduct."""
     return "".join(word.capitalize() for word in name.split("_"))
 
 
@@ -92,9 +92,10 @@ INPUT_FIELDS = -1
 
 
 def upgrade_net(net: caffe_pb2.NetParameter, warn: Warn | None = None) -> tuple[caffe_pb2.NetParameter, list[int]]:
-    """Return an upgraded copy of net, and for each of its layers the index of the `layer` or `layers` that it comes from
-    (INPUT_FIELDS for the Input layer made from the input fields). warn(message, index) reports dropped fields (default: a
-    PrototxtWarning). Raises UpgradeError.
+    """Return an upgraded copy of net, and for each of its layers the index of the `layer` or `layers` that it comes from.
+
+    The index is INPUT_FIELDS for the Input layer made from the input fields. warn(message, index) reports dropped fields
+    (default: a PrototxtWarning). Raises UpgradeError.
     """
     if net.layer and net.layers:
         raise UpgradeError(f"the net has {len(net.layer)} layer and {len(net.layers)} layers", hint=ONE_GENERATION)
@@ -132,7 +133,7 @@ def upgrade_solver(solver: caffe_pb2.SolverParameter) -> caffe_pb2.SolverParamet
 
 
 def default_snapshot_prefix(solver: caffe_pb2.SolverParameter, path: str | os.PathLike[str]) -> None:
-    """Set a missing snapshot_prefix to the solver's path without its suffix; append the file's name to a folder."""
+    """Set a missing snapshot_prefix to the solver's path without its suffix. If it is a folder, append the file's name."""
     path = Path(path)
     if not solver.HasField("snapshot_prefix"):
         solver.snapshot_prefix = str(path.with_suffix(""))
@@ -144,7 +145,7 @@ def default_snapshot_prefix(solver: caffe_pb2.SolverParameter, path: str | os.Pa
 
 
 def _v0_to_v1(net: caffe_pb2.NetParameter, warn: Warn) -> list[int]:
-    """Fold padding layers, then convert each V0 layer of net to V1; returns the previous index of each layer."""
+    """Fold padding layers, then convert each V0 layer of net to V1. Return the previous index of each layer."""
     old = list(net.layers)
     origins = _fold_padding(old)
     layers = [_v0_layer(old[i], i, warn) if old[i].HasField("layer") else old[i] for i in origins]
@@ -155,7 +156,7 @@ def _v0_to_v1(net: caffe_pb2.NetParameter, warn: Warn) -> list[int]:
 
 
 def _fold_padding(layers: Sequence[caffe_pb2.V1LayerParameter]) -> list[int]:
-    """Move the pad of each padding layer to the convolution or pooling that reads it; returns the other layers' indices."""
+    """Move the pad of each padding layer to the convolution or pooling that reads it. Return the other layers' indices."""
     padding_top: dict[str, caffe_pb2.V1LayerParameter | None] = {}
     for i, layer in enumerate(layers):
         for j, name in enumerate(layer.bottom):
@@ -200,7 +201,7 @@ def _v0_layer(connection: caffe_pb2.V1LayerParameter, index: int, warn: Warn) ->
 
 
 def _put(message: Any, path: str, value: Any) -> None:
-    """Set the field at a dotted path, append to it if it is repeated, or copy a message into it."""
+    """Set the field at a dotted path; a repeated field gets the value appended, a message is copied into."""
     *blocks, name = path.split(".")
     for block in blocks:
         message = getattr(message, block)
@@ -232,7 +233,7 @@ def _move_transform_fields(net: caffe_pb2.NetParameter) -> None:
 
 
 def _v1_to_v2(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:
-    """Return a V1 layer as V2: blocks are copied, and the four lists about learnable blobs become param blocks."""
+    """Return a V1 layer as V2. Blocks are copied, and the four lists on learnable blobs become param blocks."""
     new = caffe_pb2.LayerParameter()
     for descriptor, value in old.ListFields():
         name = descriptor.name
@@ -259,7 +260,7 @@ def _v1_to_v2(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:
 
 
 def _input_layer(net: caffe_pb2.NetParameter) -> list[int]:
-    """Replace the input fields by an Input layer; inputs without shapes are dropped, as in Caffe."""
+    """Replace the input fields by an Input layer. Inputs without shapes are dropped, as in Caffe."""
     inputs, shapes, dims = list(net.input), list(net.input_shape), list(net.input_dim)
     origins: list[int] = []
     if shapes or dims:

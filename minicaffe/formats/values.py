@@ -42,7 +42,7 @@ class Field:
 
 
 def is_repeated(descriptor: FieldDescriptor) -> bool:
-    """Return whether the field is repeated; protobuf before 6 has only its label."""
+    """Return whether the field is repeated. Before version 6, protobuf has only its label."""
     return descriptor.is_repeated if hasattr(descriptor, "is_repeated") else descriptor.label == 3  # type: ignore[attr-defined]
 
 
@@ -51,7 +51,7 @@ def is_required(descriptor: FieldDescriptor) -> bool:
 
 
 class ValueReader:
-    """Reads the values of fields at a cursor over a text's tokens; words[at] is the current one."""
+    """A reader of fields' values at a cursor over a text's tokens. words[at] is the current token."""
 
     def __init__(self, text: Text) -> None:
         self.text = text
@@ -67,7 +67,7 @@ class ValueReader:
         }
 
     def look_ahead(self) -> None:
-        """Have the tokens that are looked at until the next call. Raises PrototxtError, LimitError."""
+        """Read the tokens that the parser needs until the next call. Raises PrototxtError and LimitError."""
         if self.at + AHEAD > len(self.words):
             self._read_on()
 
@@ -80,7 +80,7 @@ class ValueReader:
         return self.text.error(message, self.starts[self.at if token is None else token], hint)
 
     def shown(self) -> str:
-        """Return the current token, for a message."""
+        """Return the current token for a message."""
         kind, word = self.kinds[self.at], self.words[self.at]
         if kind == END:
             return "the end of the file"
@@ -130,7 +130,7 @@ class ValueReader:
         raise self.error(f"{known.name} has no value {word}", hint=hint)
 
     def _engine(self, known: Field) -> int:
-        """Return an engine of any fork (CAFFE, MKL2017, "MKLDNN", 3): it selects code, which changes no number."""
+        """Return the number of any fork's engine (CAFFE, MKL2017, "MKLDNN", 3). It selects code and changes no number."""
         if self.kinds[self.at] not in (NAME, NUMBER, STRING):
             raise self.error(f"{known.name} takes one of its names, got {self.shown()}", hint=hints.enum_values(known.enum))
         if self.kinds[self.at] == STRING:

@@ -1,4 +1,4 @@
-"""Reading and writing weights files: .caffemodel of any fork and version, .caffemodel.h5, .safetensors, .npz and .binaryproto.
+"""Readers and writers of weights: .caffemodel of any fork and version, .caffemodel.h5, .safetensors, .npz and .binaryproto.
 
 A file's content tells its kind, a new file's name. All hold layers' names and their blobs; a .caffemodel also holds the net.
 
@@ -59,7 +59,7 @@ class WeightsFile:
     layers: list[LayerWeights]
 
     def shapes(self) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
-        """Yield the name and the shapes of the blobs of each layer that leaves out none that it shares."""
+        """Yield the name and the blobs' shapes of each layer that stores all its blobs."""
         for layer in self.layers:
             shapes = [blob.shape for blob in layer.blobs if blob is not None]
             if len(shapes) == len(layer.blobs):
@@ -67,13 +67,13 @@ class WeightsFile:
 
 
 def kind_of_arrays(buffer: Buffer) -> str:
-    """Return the one of KINDS that a file's bytes begin; "" for any other."""
+    """Return the one of KINDS that a file with these bytes is; "" for any other."""
     start = bytes(buffer[:START])
     return next((kind for kind, pattern in KINDS.items() if re.match(pattern, start)), "")
 
 
 def read_weights(path: Path) -> WeightsFile:
-    """Read a weights file of any kind, which its content tells. Raises WeightsError, LimitError."""
+    """Read a weights file of any kind, recognised by its content. Raises WeightsError and LimitError."""
     buffer, name = mapped(path), os.fspath(path)
     kind = kind_of_arrays(buffer)
     if kind == "HDF5":
@@ -158,8 +158,9 @@ def write_caffemodel(
     diffs: bool = False,
     each: Sequence[Sequence[Blob]] = (),
 ) -> None:
-    """Write a net's upgraded parameters and its layers' learnable blobs by layer name, as Caffe's Net::ToProto does, with
-    diffs also the blobs' diffs. each: as in write_weights.
+    """Write a net's upgraded parameters and its layers' learnable blobs by layer name, as Caffe's Net::ToProto does.
+
+    With diffs, the blobs' diffs are written too. each: as in write_weights.
 
     Raises WeightsError for blobs of a layer that the net lacks, Error if the file cannot be written.
     """
@@ -170,7 +171,9 @@ def write_caffemodel(
 
 
 def write_layers(path: Path, layers: Sequence[LayerWeights]) -> None:
-    """Write layers' names, types and blobs as a .caffemodel, float16 as float32: enough for every reader that has the prototxt.
+    """Write layers' names, types and blobs as a .caffemodel, float16 as float32.
+
+    That is enough for every reader that has the prototxt.
 
     Raises WeightsError for a blob that an HDF5 file stores with another layer, Error if the file cannot be written.
     """
@@ -189,7 +192,7 @@ def _as_stored(blob: BlobWeights) -> NDArray[Any]:
 
 
 def check_names(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]]) -> None:
-    """Raise WeightsError for blobs of a layer that the net lacks: no reader would find them."""
+    """Raise WeightsError for blobs of a layer that the net lacks, because no reader would find them."""
     names = {layer.name for layer in param.layer}
     if unknown := [name for name in blobs if name not in names]:
         raise WeightsError(f'{path}: cannot write the blobs of layer "{unknown[0]}": the net has no such layer')
@@ -235,7 +238,7 @@ def _encoded(blob: Blob, diffs: bool) -> Parts:
 
 
 def encoded_blob(array: NDArray[Any], legacy: bool = False) -> tuple[bytes, memoryview]:
-    """Return a float32 or float64 array as a BlobProto: the bytes before its values, and its values.
+    """Return a float32 or float64 array as a BlobProto: the bytes before its values, and the values.
 
     legacy: write the shape, of four axes, as num, channels, height, width; of five, with float32, as C3D v1.0 does.
     """
@@ -248,13 +251,13 @@ def encoded_blob(array: NDArray[Any], legacy: bool = False) -> tuple[bytes, memo
 
 
 def _encoded_values(array: NDArray[Any], single: int, double: int) -> tuple[bytes, memoryview]:
-    """Return a field of number single (float32) or double (float64): the bytes before its values, and its values."""
+    """Return a field of number single (float32) or double (float64): the bytes before its values, and the values."""
     values = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
     return header(double if values.itemsize == 8 else single, values.nbytes), values.view(np.uint8).data
 
 
 def mapped(path: Path) -> Buffer:
-    """Return the file's bytes, mapped copy-on-write: the file is never changed. Raises WeightsError."""
+    """Return the file's bytes, mapped copy-on-write, so that the file never changes. Raises WeightsError."""
     try:
         with opened(path) as file:
             if not os.fstat(file.fileno()).st_size:
@@ -274,12 +277,12 @@ def refuse_lookalikes(path: Path, buffer: Buffer, wanted: str = "weights") -> No
 
 
 def no_name_fits(path: Path, net: str, near: str = "") -> WeightsError:
-    """Return the error for a file none of whose layers is a layer of the net; near: a guess at the net that it is for."""
+    """Return the error for a file that shares no layer with the net. near: a guess at the net that it belongs to."""
     return WeightsError(f"{path}: none of its layers has the name of a layer with weights in {net}{near}")
 
 
 def file_error(path: Path, error: WireError, kind: str, buffer: Buffer = b"") -> WeightsError:
-    """Return the error for bytes that are not a valid message; buffer: the file's, where it may be safetensors by its name."""
+    """Return the error for bytes that are not a valid message. buffer: the file's bytes, if its name may mean safetensors."""
     if buffer and os.fspath(path).endswith(".safetensors"):
         length, left = int.from_bytes(buffer[:HEAD], "little"), max(len(buffer) - HEAD, 0)
         why = f"its header declares {length:,} bytes, but {left:,} are left" if length > left else "its header is no JSON"

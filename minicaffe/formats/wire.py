@@ -34,7 +34,7 @@ class WireError(Exception):
 
 
 class Field(NamedTuple):
-    """One field. value: the varint, or for fixed widths the number of consecutive fields of this tag, stride bytes apart.
+    """One field. value: the varint, or for fixed widths the number of consecutive fields with this tag, stride bytes apart.
 
     whole: False for a length-delimited field that is cut off; [start, end) is the part that is present.
     """

@@ -1,4 +1,4 @@
-"""The layers' computations, as functions of NumPy arrays: arrays in, arrays out, no net needed.
+"""The layers' computations as functions of NumPy arrays: arrays in, arrays out, no net needed.
 
 Each checks its arguments: an Error names the one at fault. Lists are taken for arrays. The ROI functions are in rois.py,
 SSD's in ssd.py.

@@ -1,4 +1,4 @@
-"""The checks of minicaffe.ops: each argument against what its function takes, then all of them together.
+"""The checks of minicaffe.ops: each argument against its specification, then all of them together.
 
 They run before the function; layers call it unchecked.
 
@@ -24,7 +24,8 @@ from minicaffe.blob import Array, numbers
 from minicaffe.errors import Error
 from minicaffe.layers.roi import roi_geometry
 from minicaffe.layers.ssd import box_codes
-from minicaffe.ops.ssd import code_number
+
+from .ssd import code_number
 
 
 def bad_rois(given: Arguments) -> str:
@@ -58,7 +59,7 @@ def bad_sides(given: Arguments) -> str:
 
 
 def _flat_box(given: Arguments, names: list[str], inclusive: int) -> str:
-    """Return the first box without a width or height: it has no logarithm."""
+    """Return a message on the first box without a width or height, which has no logarithm; "" without one."""
     for name in names:
         flat = ~(given[name][:, 2:] - given[name][:, :2] + inclusive > 0).all(axis=1)
         if flat.any():
@@ -68,7 +69,7 @@ def _flat_box(given: Arguments, names: list[str], inclusive: int) -> str:
 
 
 def not_positive(name: str) -> Problem:
-    """Numbers that all must be > 0."""
+    """Return a check that all numbers of an argument are > 0."""
 
     def problem(given: Arguments) -> str:
         positive = (np.isfinite(given[name]) & (given[name] > 0)).all()
@@ -104,7 +105,7 @@ def bad_variances(given: Arguments) -> str:
 
 
 def bad_codes(given: Arguments) -> str:
-    """Return what is wrong with codes: a prior without a size is no measure."""
+    """Return a message on faulty arguments of a code: a prior without a size cannot be a unit."""
     code = code_number(given["code"])
     names = [] if code == box_codes.CORNER else ["priors"] if code == box_codes.CORNER_SIZE else ["priors", "boxes"]
     return _flat_box(given, [name for name in names if name in given], 0) or bad_variances(given)
@@ -134,7 +135,7 @@ Problem = Callable[[Arguments], str]
 
 
 def checked(function: Callable[P, Y], problem: Problem | None = None, /, **specs: str) -> Callable[P, Y]:
-    """Return the function with its arguments checked and lists made arrays.
+    """Return the function with its arguments checked and lists converted to arrays.
 
     Raises Error, which names the function and the argument.
     """

@@ -39,7 +39,7 @@ def roi_pool_argmax(
 
 
 def roi_pool_backward(dy: Array, rois: Array, argmax: Array, x_shape: Sequence[int], *, out: Array | None = None) -> Array:
-    """Return dy (R, C, PH, PW), argmax of the same shape -> dx (N, C, H, W): each dy goes to its maximum."""
+    """Return dx (N, C, H, W) for dy and argmax (R, C, PH, PW): each dy is added at its maximum."""
     dx = np.empty(x_shape, dy.dtype) if out is None else out
     add_at_maxima(dy, rois[:, 0].astype(np.int64), argmax.astype(np.int32, copy=False), dx)
     return dx
@@ -70,7 +70,7 @@ def roi_align_backward(
     aligned: bool = False,
     out: Array | None = None,
 ) -> Array:
-    """Return dy (R, C, PH, PW) -> dx (N, C, H, W): each dy to the pixels of its samples, by their weights."""
+    """Return dx (N, C, H, W) for dy (R, C, PH, PW): each dy is added to the pixels of its samples, by their weights."""
     grid = {"pooled_h": dy.shape[2], "pooled_w": dy.shape[3], "sampling_ratio": sampling_ratio}
     return _backward(RoiAlign(**grid, spatial_scale=spatial_scale, aligned=aligned), dy, rois, x_shape, out=out)
 
@@ -86,42 +86,42 @@ def roi_align_max_argmax(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w:
 
 
 def roi_align_max_backward(dy: Array, rois: Array, argmax: Array, spatial_scale: float, x_shape: Sequence[int]) -> Array:
-    """Return dy and argmax (R, C, PH, PW) -> dx (N, C, H, W): each dy to its greatest sample's pixels, by their weights."""
+    """Return dx (N, C, H, W) for dy and argmax (R, C, PH, PW): each dy is added to its greatest sample's pixels, by weight."""
     operator = RoiAlignMax(pooled_h=dy.shape[2], pooled_w=dy.shape[3], spatial_scale=spatial_scale)
     return _backward(operator, dy, rois, x_shape, argmax)
 
 
 def roi_warp(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float) -> Array:
-    """One bilinear sample at the start of each bin (R, C, PH, PW), as ROIWarping computes them."""
+    """Return one bilinear sample at the start of each bin (R, C, PH, PW), as ROIWarping computes it."""
     return RoiWarp(pooled_h=pooled_h, pooled_w=pooled_w, spatial_scale=spatial_scale).forward(x, rois)[0]
 
 
 def roi_warp_backward(dy: Array, rois: Array, spatial_scale: float, x_shape: Sequence[int]) -> Array:
-    """Return dy (R, C, PH, PW) -> dx (N, C, H, W): each dy to the pixels of its sample, by their weights."""
+    """Return dx (N, C, H, W) for dy (R, C, PH, PW): each dy is added to the pixels of its sample, by their weights."""
     return _backward(RoiWarp(pooled_h=dy.shape[2], pooled_w=dy.shape[3], spatial_scale=spatial_scale), dy, rois, x_shape)
 
 
 def ps_roi_pool(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: float) -> Array:
-    """Return x (N, D * G * G, H, W) -> means of bins (R, D, G, G), as PSROIPooling computes them."""
+    """Return the means of bins (R, D, G, G) of x (N, D * G * G, H, W), as PSROIPooling computes them."""
     return PsRoiPool(group_size=group_size, spatial_scale=spatial_scale).forward(x, rois)[0]
 
 
 def ps_roi_pool_backward(
     dy: Array, rois: Array, spatial_scale: float, x_shape: Sequence[int], *, out: Array | None = None
 ) -> Array:
-    """Return dy (R, D, G, G) -> dx (N, D * G * G, H, W): dy / area to every pixel of its bin."""
+    """Return dx (N, D * G * G, H, W) for dy (R, D, G, G): dy / area is added to every pixel of its bin."""
     return _backward(PsRoiPool(group_size=dy.shape[2], spatial_scale=spatial_scale), dy, rois, x_shape, out=out)
 
 
 def ps_roi_align(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: float, sample_num: int = 2) -> Array:
-    """Return x (N, D * G * G, H, W) -> means of sample_num^2 bilinear samples (R, D, G, G), as PSROIAlign computes them."""
+    """Return the means of sample_num^2 bilinear samples (R, D, G, G) of x (N, D * G * G, H, W), as PSROIAlign computes them."""
     return PsRoiAlign(group_size=group_size, spatial_scale=spatial_scale, sample_num=sample_num).forward(x, rois)[0]
 
 
 def ps_roi_align_backward(
     dy: Array, rois: Array, spatial_scale: float, x_shape: Sequence[int], sample_num: int = 2, *, out: Array | None = None
 ) -> Array:
-    """Return dy (R, D, G, G) -> dx (N, D * G * G, H, W): each dy to the pixels of its samples, by their weights."""
+    """Return dx (N, D * G * G, H, W) for dy (R, D, G, G): each dy is added to the pixels of its samples, by their weights."""
     operator = PsRoiAlign(group_size=dy.shape[2], spatial_scale=spatial_scale, sample_num=sample_num)
     return _backward(operator, dy, rois, x_shape, out=out)
 

@@ -1,4 +1,4 @@
-"""SSD's functions in minicaffe.ops. Boxes are xmin, ymin, xmax, ymax in parts of the image, 1 its width or height.
+"""SSD's functions in minicaffe.ops. Boxes are xmin, ymin, xmax, ymax as parts of the image's width and height.
 
 prior_sides -> prior_boxes -> ssd_decode -> ssd_nms of each class: ssd_detections
                            -> jaccard with true boxes -> ssd_match -> ssd_encode
@@ -20,7 +20,7 @@ VARIANCES = (0.1, 0.1, 0.2, 0.2)
 
 
 def ssd_decode(codes: Array, priors: Array, variances: ArrayLike = VARIANCES, code: int | str = "CENTER_SIZE") -> Array:
-    """Return the boxes (P, 4) that codes (P, 4) make of priors (P, 4).
+    """Return the boxes (P, 4) that codes (P, 4) describe relative to priors (P, 4).
 
     variances: (4,), or (P, 4) as PriorBox gives them. code: CENTER_SIZE, CORNER or CORNER_SIZE.
     """
@@ -28,13 +28,15 @@ def ssd_decode(codes: Array, priors: Array, variances: ArrayLike = VARIANCES, co
 
 
 def ssd_encode(boxes: Array, priors: Array, variances: ArrayLike = VARIANCES, code: int | str = "CENTER_SIZE") -> Array:
-    """Return the codes (P, 4) of boxes (P, 4), one for each of priors (P, 4): the inverse of ssd_decode."""
+    """Return the codes (P, 4) of boxes (P, 4) relative to priors (P, 4), the inverse of ssd_decode."""
     return box_codes.encode(boxes, _priors(priors, variances), code_number(code))
 
 
 def ssd_match(overlaps: Array, threshold: float | None = 0.5) -> tuple[NDArray[np.intp], Array]:
-    """For each prior its true box (P,), or -1, and their overlap (P,), from overlaps (P, G): first each true box takes the
-    free prior that overlaps it most, then each prior left the box it overlaps most, by threshold or more (None: none).
+    """Return for each prior the index of its true box (P,), or -1, and their overlap (P,), from overlaps (P, G).
+
+    First each true box takes the free prior that overlaps it most. Then each prior left takes the box that it overlaps most, by
+    threshold or more (None: none).
     """
     return multi_box.match(overlaps, threshold, np.zeros(len(overlaps), bool))
 
@@ -42,8 +44,10 @@ def ssd_match(overlaps: Array, threshold: float | None = 0.5) -> tuple[NDArray[n
 def ssd_nms(
     boxes: Array, scores: Array, threshold: float, *, least: float = -np.inf, top_k: int | None = None, eta: float = 1.0
 ) -> NDArray[np.intp]:
-    """Return indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
-    overlaps a kept one by more than threshold. eta < 1: each one kept lowers the threshold to eta times it, down to 0.5.
+    """Return indices of the boxes (N, 4) that are kept, best score (N,) first.
+
+    Candidates are the top_k best with scores > least. A candidate is kept unless it overlaps a kept one by more than threshold.
+    eta < 1: each kept box multiplies the threshold by eta, down to 0.5.
     """
     return box_codes.nms(boxes, scores, threshold, least=least, top_k=top_k, eta=eta)
 
@@ -59,8 +63,10 @@ def ssd_detections(
     keep_top_k: int = 200,
     eta: float = 1.0,
 ) -> Array:
-    """One image's detections (n, 6): class, score, xmin, ymin, xmax, ymax, from boxes (P, 4) that all classes share, or one
-    set for each (C, P, 4), and scores (C, P); by class, then score. keep_top_k: of all classes, -1 for no limit.
+    """Return one image's detections (n, 6): class, score, xmin, ymin, xmax, ymax; ordered by class, then score.
+
+    boxes: (P, 4), which all classes share, or one set for each (C, P, 4). scores: (C, P). keep_top_k: of all classes, -1 for no
+    limit.
     """
     rows = image_detections(
         boxes[None] if boxes.ndim == 2 else boxes,
@@ -76,7 +82,7 @@ def ssd_detections(
 
 
 def code_number(code: int | str) -> int:
-    """Return a code by its number in caffe.proto. Raises Error for a name or number that is none."""
+    """Return a code's number in caffe.proto. Raises Error for an unknown name or number."""
     known = caffe_pb2.PriorBoxParameter.CodeType
     if code not in (known.keys() if isinstance(code, str) else known.values()):
         raise Error(f"code is one of {', '.join(known.keys())}, got {code!r}")

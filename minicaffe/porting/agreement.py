@@ -1,4 +1,4 @@
-"""The differences between the outputs of two runs of one net, after bringing the proposals of both into one order.
+"""The differences between the outputs of two runs of one net, compared with the proposals of both in one order.
 
 Two proposals whose scores differ in the last digits may come in either order, which reorders the rows of every output with a
 row per roi. That is not a difference: rois are matched by position, those that changed places must have nearly equal scores,
@@ -18,7 +18,7 @@ from minicaffe.errors import Error
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
 
-from .graph import Graph
+from .graph import graph_of
 
 TOLERANCE = 1e-4
 """The largest relative difference that counts as agreement."""
@@ -57,8 +57,9 @@ class Run:
 
 
 def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
-    """Run net up to layer `until`, and keep the last values of the named blobs and of the proposals."""
+    """Run net up to layer `until`; return the last values of the named blobs and of the proposals. The inputs stay."""
     wanted, run = set(names), Run()
+    inputs = {name: net.blobs[name].read_data().copy() for name in net.inputs}  # a layer may change them in place
     proposed = [layer for layer in net.layers if isinstance(layer, Proposal)]
 
     def keep(i: int) -> None:
@@ -74,7 +75,9 @@ def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
         net.forward(end=until)
     finally:
         net.remove_hook(keep)
-    graph = Graph(layer.param for layer in net.layers)
+        for name, array in inputs.items():
+            net.blobs[name].data[...] = array
+    graph = graph_of(net.nodes)
     for i in (i for i, layer in enumerate(net.layers) if layer in proposed):
         rois = graph.name((i, 0))
         dependent = (graph.name(value) for k in graph.after([(i, 0)]) for value in graph.values(k))
@@ -106,8 +109,9 @@ def differences(ours: Run, theirs: Mapping[str, Array]) -> list[Difference]:
 
 
 def difference(name: str, ours: Array, theirs: Array, note: str = "", scale: float | None = None) -> Difference:
-    """Return the difference of two arrays. scale: for a gradient; it is relative to that, if more than ours' largest
-    magnitude.
+    """Return the difference of two arrays.
+
+    scale: for a gradient, which is relative to the larger of scale and ours' largest magnitude.
     """
     if ours.shape != theirs.shape:
         return Difference(name, ours.shape, theirs.shape, np.inf, np.inf, note)
@@ -122,7 +126,7 @@ def difference(name: str, ours: Array, theirs: Array, note: str = "", scale: flo
 
 
 def uninformative(found: Iterable[Difference]) -> str:
-    """Return why agreement would say nothing, the outputs hold one number each; "" if it says something."""
+    """Return a message if agreement means nothing, because each output has one number throughout; else ""."""
     outputs = [one for one in found if not one.gradient]
     if not all(one.constant for one in outputs):
         return ""
@@ -131,8 +135,7 @@ def uninformative(found: Iterable[Difference]) -> str:
 
 
 def matched(ours: Array, theirs: Array, scores: Array) -> tuple[NDArray[np.intp] | None, str]:
-    """Return the order that brings theirs (R, 5) into the order of ours (R, 5), or None for no change, and a note on moved
-    rows.
+    """Return the order that brings theirs (R, 5) into the order of ours (R, 5), None for no change; and a note on moved rows.
 
     scores: ours (R,). Rows within the tolerance stay; each other one is matched with the nearest one left.
     """

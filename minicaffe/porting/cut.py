@@ -1,4 +1,4 @@
-"""A part of a net as a net of its own, with its weights alone; a detector without the head that chips lack.
+"""Parts of a net as nets of their own, with only their weights; a detector without the head that chips lack.
 
 part = cut(net, starts=["conv3_1"], ends=["blob:pool5"])     # Input layers, the layers between, their weights
 part.save("part.prototxt", "part.caffemodel")
@@ -82,7 +82,7 @@ def run(net, blobs, outputs):
 
 @dataclass(frozen=True)
 class Part:
-    """Some layers of a net, after an Input layer for each blob that they read of others; outputs: what the cut asked for.
+    """Some layers of a net, after an Input layer for each blob that they read from others. outputs: the ends of the cut.
 
     param: V2, of TEST, without rules and Splits. weights: the arrays of its layers. lines: the place of each layer in the whole
     net's prototxt, "" where it has none. settings, fork: the whole net's.
@@ -108,7 +108,7 @@ class Part:
         return net
 
     def for_target(self, target: str) -> Part:
-        """Return the part in the subset of a target (cut_targets.py): without the Dropouts that it does not list.
+        """Return the part for a target (cut_targets.py), without Dropouts that the target does not list.
 
         Raises Error with all other layers that it does not list, and all fields and sizes beyond its limits.
         """
@@ -126,7 +126,7 @@ class Part:
         return part
 
     def _beyond(self, target: str) -> str:
-        """Return what is beyond the target's limits, "" for nothing."""
+        """Return a message on what is beyond the target's limits, or ""."""
         lines = {layer.name: line for layer, line in zip(self.param.layer, self.lines, strict=True)}
         rows = []
         for layer, field, says in beyond_limits(self.net(), target):
@@ -143,7 +143,7 @@ class Part:
 
 
 class NetGraph(Graph):
-    """A TEST net's layers, without their names in files and without the Splits that the net inserts. own: the layers.
+    """A TEST net's layers without their rules and stored blobs, and without the Splits that the net inserts. own: the layers.
 
     Raises Error for a TRAIN net.
     """
@@ -165,11 +165,11 @@ class NetGraph(Graph):
         return isinstance(self.own[i], Input)
 
     def is_constant(self, i: int) -> bool:
-        """Return True if a layer makes its tops of nothing: DummyData, Parameter."""
+        """Return True for a layer that makes its tops without inputs or data, such as DummyData and Parameter."""
         return not (self.reads[i] or isinstance(self.own[i], Input | DataLayer))
 
     def find(self, name: str) -> tuple[int | None, Value | None]:
-        """Return the layer, or the last value of the blob, whichever has the name. Raises Error."""
+        """Return the layer or the last value of the blob that has the name. Raises Error."""
         bare = name.removeprefix(BLOB).removeprefix(LAYER)
         layers = {layer.name: i for i, layer in reversed(self.layers.items())}
         if bare in layers and not name.startswith(BLOB):
@@ -182,14 +182,14 @@ class NetGraph(Graph):
 
 
 def _is_inserted(layer: LayerParameter) -> bool:
-    """Return True for one of the net's own Splits, by Caffe's names of its tops."""
+    """Return True for a Split inserted by the net, recognised by Caffe's names for its tops."""
     if layer.type != Split.type or not layer.name.endswith("_split"):
         return False
     return list(layer.top) == [f"{layer.name}_{k}" for k in range(len(layer.top))]
 
 
 def cut(net: Net, starts: Sequence[str] = (), ends: Sequence[str] = ()) -> Part:
-    """Return the part of a TEST net that computes `ends` of `starts` (default: all inputs, all outputs).
+    """Return the part of a TEST net that computes `ends` from `starts` (default: all inputs, all outputs).
 
     A name is a layer's (a start takes the blobs that it reads, an end those that it makes), else a blob's: its last value;
     "blob:NAME" is the blob where both have the name. With starts the part has the layers that depend on one of them and that
@@ -214,22 +214,20 @@ def cut(net: Net, starts: Sequence[str] = (), ends: Sequence[str] = ()) -> Part:
 
 
 def cut_at(net: Net, blob: str) -> tuple[Part, Part]:
-    """Split the net in two parts; the second reads this blob, its last value, and what else the first makes for it."""
+    """Split the net in two parts. The second reads this blob's last value, and whatever else it needs of the first."""
     rest = cut(net, [f"{BLOB}{blob}"])
     return cut(net, ends=[f"{BLOB}{name}" for name in rest.inputs if name not in net.inputs]), rest
 
 
 def blob_at(net: Net, part: float) -> str | None:
-    """Return the first blob, from this part of the layers on, that is no output: where cut_at cuts. None where there is
-    none.
-    """
+    """Return the first blob for cut_at that is no output, from this fraction of the layers on; None if there is none."""
     inner = [layer for layer in net.layers if not isinstance(layer, Split | Input) and layer.param.bottom]
     blobs = (top for layer in inner[int(len(inner) * part) :] for top in layer.param.top)
     return next((blob for blob in blobs if blob not in net.outputs), None)
 
 
 def _from(graph: NetGraph, name: str) -> set[int]:
-    """Return the layers that a start begins: a layer and those after it, or those after a blob."""
+    """Return the layers that a start selects: a layer and those after it, or those after a blob."""
     step, value = graph.find(name)
     return graph.after([value]) if value is not None else {step, *graph.after(graph.values(step))}  # type: ignore[arg-type]
 
@@ -243,13 +241,15 @@ def _to(graph: NetGraph, name: str) -> list[Value]:
 
 
 def has_head(net: Net) -> bool:
-    """Return True if the net has a layer of a detector's head, where drop_head cuts."""
+    """Return True if the net has a layer of a detector's head, at which drop_head cuts."""
     return any(is_head(layer.param) for layer in net.layers)
 
 
 def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
-    """Split a detector in two parts: up to the first layers that chips lack (and, with a target, those that it lacks), and
-    these with all that depends on them, which reads the first's outputs. Raises Error where one of the two would be empty.
+    """Split a detector in two parts, before the first layers that chips lack.
+
+    With a target, the layers that it lacks count too. The second part has these layers and all that depend on them, and reads
+    the first's outputs. Raises Error if one of the two would be empty.
     """
     graph = NetGraph(net)
     heads = [i for i, layer in graph.layers.items() if is_head(layer) or (target and lacks(target, layer))]
@@ -271,12 +271,12 @@ def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
 
 
 def _is_given(graph: NetGraph, value: Value) -> bool:
-    """Return True if a value is an input, or made of nothing."""
+    """Return True if a value is an input or a constant."""
     return graph.is_input(value[0]) or graph.is_constant(value[0])
 
 
 def _part(net: Net, graph: NetGraph, chosen: Iterable[int], ends: Sequence[Value]) -> Part:
-    """Return the part with these layers, and with the constants that they read."""
+    """Return the part with these layers and the constants that they read."""
     inner = {i for i in chosen if not graph.is_input(i)}
     read = [value for i in sorted(inner) for value in graph.read(i)]
     inner |= {step for step, _ in read if graph.is_constant(step)}
@@ -313,7 +313,7 @@ def _check_overwritten(graph: NetGraph, inner: Iterable[int], ends: Sequence[Val
 
 
 def join_script(first: Part, rest: Part, first_files: Files, rest_files: Files, cfg: str = "") -> str:
-    """Return a script that runs the whole net, to lie next to the files of both parts (the names of prototxt and weights).
+    """Return a script that runs the whole net, to be stored next to both parts' files (names of prototxt and weights).
 
     cfg: the path of its settings from there.
     """
@@ -333,7 +333,7 @@ def join_script(first: Part, rest: Part, first_files: Files, rest_files: Files, 
 
 
 def run_parts(parts: Sequence[Part], inputs: Mapping[str, Array]) -> Arrays:
-    """Run the parts one after the other, each on the inputs and on the outputs of those before it; all outputs by name."""
+    """Run the parts in order, each on the inputs and the outputs of those before it. Return all outputs by name."""
     blobs = dict(inputs)
     made: Arrays = {}
     for part in parts:

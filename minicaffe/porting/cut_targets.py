@@ -1,4 +1,4 @@
-"""The layer types that tool chains take, and the limits of fields and sizes, as their documents name them.
+"""The layer types that tool chains support, and their limits of fields and sizes, from their documents.
 
 | target | document | limits |
 |---|---|---|
@@ -79,8 +79,9 @@ TARGETS = {target: frozenset(kind.lower() for kind in kinds.split()) for target,
 
 
 def is_head(layer: LayerParameter) -> bool:
-    """Return True if a layer belongs to a detector's head: it makes or pools rois, finds how many boxes there are, makes
-    priors, or is Python.
+    """Return True if a layer belongs to a detector's head.
+
+    Such a layer makes or pools rois, finds how many boxes there are, makes priors, or is a Python layer.
     """
     kind = class_of(layer)
     finds = issubclass(kind, DynamicTops) and (kind.dynamic_rois or kind.dynamic_axis is not None)
@@ -95,13 +96,14 @@ def lacks(target: str, layer: LayerParameter) -> bool:
 
 
 def does_nothing(layer: LayerParameter) -> bool:
-    """Return True for a Dropout that can be left out of a TEST net: in place, and its scale applied in training."""
+    """Return True for a Dropout that can be left out of a TEST net: in place, and with its scale applied in training."""
     return class_of(layer) is Dropout and list(layer.top) == list(layer.bottom) and layer.dropout_param.scale_train
 
 
 def unlisted(layers: Iterable[tuple[LayerParameter, str]], target: str) -> str:
-    """Return a message on all of these layers that the target's document does not list, with their places and what helps; ""
-    for none. Raises Error for an unknown target.
+    """Return a message on all of these layers that the target's document does not list, or "".
+
+    It gives their places and advice. Raises Error for an unknown target.
     """
     beyond = [(layer, line) for layer, line in layers if lacks(target, layer)]
     if not beyond:
@@ -143,7 +145,7 @@ def _added() -> frozenset[tuple[str, str]]:
 
 
 def _foreign_fields(message: Any, place: str) -> Beyond:
-    """Yield the fields that are set and that BVLC's schema lacks."""
+    """Yield the set fields that BVLC's schema lacks."""
     for field, value in message.ListFields():
         path = f"{place}{field.name}"
         if (message.DESCRIPTOR.name, field.name) in _added():
@@ -297,7 +299,7 @@ LIMITS: dict[str, dict[type[Layer], Limit]] = {
 
 
 def beyond_limits(net: Net, target: str) -> Iterator[tuple[Layer, str, str]]:
-    """Yield the layers with something beyond a limit of the target, the field or blob, and what is wrong.
+    """Yield each layer with something beyond a limit of the target, the field or blob, and what is wrong.
 
     Types that the target lacks are left out.
     """

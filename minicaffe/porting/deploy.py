@@ -54,7 +54,7 @@ class Deployed:
 
 
 def deploy(file: NetFile, state: caffe_pb2.NetState, shapes: Shapes = MappingProxyType({})) -> Deployed:
-    """Return the net of a prototxt for use: state is its state in TEST.
+    """Return the deploy net of a prototxt. state: its state in TEST.
 
     shapes: of inputs, by top, where data layers do not say them; tops that would count as labels become inputs. Raises Error
     for a shape that neither says, and for a net without outputs.
@@ -85,7 +85,7 @@ def deploy(file: NetFile, state: caffe_pb2.NetState, shapes: Shapes = MappingPro
 
 
 def _without_label_readers(layers: list[LayerParameter], shapes: Shapes, notes: list[str]) -> list[LayerParameter]:
-    """Leave out layers that compute from labels and something else, as a MarginInnerProduct, and all that follows them.
+    """Leave out layers that compute from labels and something else, such as a MarginInnerProduct, and all that follow them.
 
     Losses and Accuracy stay: clean replaces them.
     """
@@ -114,7 +114,7 @@ def _is_end(layer: LayerParameter) -> bool:
 def _inputs(
     needed: list[str], file: NetFile, sources: dict[str, int], shapes: Shapes, deployed: Deployed
 ) -> Iterator[LayerParameter]:
-    """Yield the layers that give the needed blobs: an Input each.
+    """Yield the layers that give the needed blobs, an Input for each.
 
     Layers of constants stay, a DummyData only next to other inputs. Raises Error.
     """
@@ -158,7 +158,7 @@ def _batch_statistics(layer: LayerParameter) -> bool:
 
 
 def preprocessing(param: LayerParameter) -> str:
-    """Return the options of classify and run for the mean and the factor of a data layer."""
+    """Return the options of classify and run for the mean and the scale of a data layer."""
     transform = param.transform_param
     words = ["--mean", "0,0,0"]
     if transform.mean_file:

@@ -56,7 +56,7 @@ class Dump:
 
     @property
     def forks(self) -> list[str]:
-        """The forks of layers that several have, where the stored blobs tell: a sentence for each kind."""
+        """A sentence for each fork's kind of the layers whose type differs between forks, where the stored blobs decide."""
         found = []
         for layer in self.layers:
             shapes = [blob.shape for blob in layer.blobs if blob is not None]
@@ -66,7 +66,7 @@ class Dump:
         return grouped(found)
 
     def write(self, path: Path) -> None:
-        """Write the arrays as safetensors, as a .caffemodel of names and blobs (of a net), else as an .npz, by path's suffix.
+        """Write the arrays by path's suffix: as safetensors, a net's also as a .caffemodel of names and blobs, else as an .npz.
 
         Raises Error, and WeightsError for what a format cannot hold.
         """
@@ -84,7 +84,7 @@ class Dump:
 
 
 def read(path: Path) -> Dump:
-    """Read any of the files above. Raises WeightsError."""
+    """Read any of these files. Raises WeightsError."""
     name, buffer = os.fspath(path), mapped(path)
     kind = kind_of_arrays(buffer)
     if kind == "HDF5":

@@ -1,4 +1,4 @@
-"""The connections of layers, and edits and names of layers that several tools make.
+"""The connections of layers, and the edits and names of layers that several tools make.
 
 A blob that layers change in place has several values, one after the other:
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from minicaffe.layer_list import Node
 from minicaffe.proto import caffe_pb2
 
 LayerParameter = caffe_pb2.LayerParameter
@@ -49,11 +50,11 @@ class Graph:
         return self.layers[value[0]].top[value[1]]
 
     def makers(self, i: int) -> list[int]:
-        """Return the layers that make a layer's bottoms, one for each that a layer makes."""
+        """Return the layers that make a layer's bottoms, one for each bottom that a layer makes."""
         return [maker for maker, _ in self.read(i)]
 
     def read(self, i: int) -> list[Value]:
-        """Return the values that a layer reads, without bottoms that no layer makes."""
+        """Return the values that a layer reads, except bottoms that no layer makes."""
         return [value for value in self.reads[i] if value is not None]
 
     def unread(self) -> list[Value]:
@@ -70,7 +71,7 @@ class Graph:
         return found
 
     def before(self, values: Iterable[Value]) -> set[int]:
-        """Return the layers that any of these values depends on, their makers included."""
+        """Return the layers that any of these values depends on, including their makers."""
         found = {i for i, _ in values}
         for i in reversed(self.layers):
             if i in found:
@@ -78,8 +79,13 @@ class Graph:
         return found
 
 
+def graph_of(nodes: Iterable[Node]) -> Graph:
+    """Return the graph of a net's layers, also with the tops of losses that name none."""
+    return Graph(LayerParameter(bottom=node.bottom_names, top=node.top_names) for node in nodes)
+
+
 def bypass(layers: Iterable[LayerParameter], is_left_out: Callable[[LayerParameter], bool]) -> list[LayerParameter]:
-    """Return the layers without some; the readers of those now read their first bottom."""
+    """Return the layers without those left out, whose readers now read their first bottom."""
     names: dict[str, str] = {}
     kept = []
     for layer in layers:
@@ -100,7 +106,7 @@ def input_layer(name: str, shape: Iterable[int], *, top: str) -> LayerParameter:
 
 
 def clear_fillers(layer: LayerParameter) -> None:
-    """Remove the fillers of a layer whose weights are copied in."""
+    """Remove the fillers of a layer whose weights will be copied in."""
     for descriptor, block in layer.ListFields():
         for filler in ("weight_filler", "bias_filler", "filler"):
             if descriptor.message_type and filler in descriptor.message_type.fields_by_name:
@@ -108,7 +114,7 @@ def clear_fillers(layer: LayerParameter) -> None:
 
 
 def free_name(taken: set[str], name: str) -> str:
-    """Return name, with a number appended if it is taken, and take it."""
+    """Reserve and return name, with a number appended if it is taken."""
     free, number = name, 1
     while free in taken:
         number += 1

@@ -54,11 +54,11 @@ class Merged:
 
 
 class _NotFoldedError(Exception):
-    """The reason for a layer to stay."""
+    """The reason why a layer stays."""
 
 
 def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights, fork: str = "") -> Merged:
-    """Return the net with fewer layers, from param (filtered for TEST, Split layers allowed) and the arrays of its layers.
+    """Return the net with fewer layers, from param (filtered for TEST; it may have Splits) and the arrays of its layers.
 
     fork: the net's. Neither is changed. The linear layer's top gets the name of the last top of the chain, so that readers find
     it and outputs keep their names.
@@ -93,8 +93,9 @@ def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights, fork: str 
 
 
 def merge_net(net: Net) -> tuple[Net, Merged]:
-    """Return a new Net of net (of phase TEST) folded, with the same input shapes, and the report. Raises Error for a TRAIN
-    net.
+    """Return a new Net of net (of phase TEST) folded, with the same input shapes, and the report.
+
+    Raises Error for a TRAIN net.
     """
     if net.phase != TEST:
         raise Error("BatchNorm is folded in a TEST net: in TRAIN it uses the statistics of the batch")
@@ -136,7 +137,7 @@ def _check_linear(root: caffe_pb2.LayerParameter, shared: set[str]) -> None:
 
 
 def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merged: Merged, fork: str) -> None:
-    """Fold layer into root's arrays and parameters. Raises _NotFoldedError before any change."""
+    """Fold layer into root's arrays and parameters. Raises _NotFoldedError before changing anything."""
     arrays, block = merged.weights[root.name], getattr(root, linear_block(root))
     count = block.num_output
     factor, shift = _affine(layer, merged.weights[layer.name], merged.notes, fork)
@@ -158,7 +159,10 @@ def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merge
 
 
 def scaled(kind: type[Layer], weight: Array, factor: Array, block: LinearBlock) -> Array:
-    """Return weight of a linear layer of class kind times factor (num_output,) along its outputs; block: its parameters."""
+    """Return the weight of a linear layer of class kind, multiplied by factor (num_output,) along its outputs.
+
+    block: the layer's parameters.
+    """
     if kind is Deconvolution and isinstance(block, caffe_pb2.ConvolutionParameter):  # (C, num_output / group, *kernel)
         split = weight.reshape(block.group, -1, *weight.shape[1:])
         lanes = factor.reshape(block.group, 1, weight.shape[1], *[1] * (weight.ndim - 2))
@@ -169,7 +173,7 @@ def scaled(kind: type[Layer], weight: Array, factor: Array, block: LinearBlock) 
 
 
 def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dict[str, str], fork: str) -> tuple[Array, Array]:
-    """Return (factor, shift) of a layer that computes x * factor + shift, float64, of one shape. Raises _NotFoldedError."""
+    """Return (factor, shift), float64, of one shape, of a layer that computes x * factor + shift. Raises _NotFoldedError."""
     stored = [array.astype(np.float64) for array in arrays]
     if class_of(layer) is Bias:
         return np.ones_like(stored[0]), stored[0]
@@ -191,7 +195,7 @@ def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dic
 
 
 def _affine_of_bn(param: caffe_pb2.BNParameter, stored: Sequence[Array], train: bool) -> tuple[Array, Array]:
-    """Return _affine of PSPNet's BN (4 blobs) or SegNet's (2)."""
+    """Return (factor, shift) of PSPNet's BN (4 blobs) or SegNet's (2)."""
     if len(stored) == 2:
         if param.bn_mode != INFERENCE:
             raise _NotFoldedError("it uses the statistics of the batch, as SegNet's does without bn_mode: INFERENCE")
@@ -204,7 +208,7 @@ def _affine_of_bn(param: caffe_pb2.BNParameter, stored: Sequence[Array], train: 
 
 
 def _inverse_std(var: Array, eps: float) -> Array:
-    """Return 1 / sqrt(var + eps). Raises _NotFoldedError where that is no number."""
+    """Return 1 / sqrt(var + eps). Raises _NotFoldedError if var + eps is not positive everywhere."""
     if not (var + eps > 0).all():
         raise _NotFoldedError(f"its variance + eps is not positive everywhere (the minimum is {(var + eps).min():.4g})")
     inverse_std: Array = 1 / np.sqrt(var + eps)

@@ -67,7 +67,7 @@ TRAINING_FIELDS = ("loss_weight", "propagate_down", "include", "exclude", "phase
 
 @dataclass
 class Rescued:
-    """A net to run, and notes on the changes, among them the guesses: the sizes of inputs that the file does not tell."""
+    """A net to run, and notes on the changes. guesses: sizes of inputs that the file does not determine."""
 
     param: caffe_pb2.NetParameter
     notes: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Rescued:
 def rescue(
     path: str | os.PathLike[str], fork: str = "", shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> Rescued:
-    """Return the net of a .caffemodel of any fork and age, for TEST.
+    """Return a net for TEST from a .caffemodel of any fork and age.
 
     fork: its name, for a file whose fields forks read in different ways. shapes: of inputs; the others' are derived from the
     weights. Raises WeightsError, and Error for an unknown fork and for a shape of a blob that is no input.
@@ -113,7 +113,10 @@ TRAIN_STATE = caffe_pb2.NetState(phase=caffe_pb2.TRAIN)
 
 
 def clean(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState = TEST_STATE) -> list[LayerParameter]:
-    """Return the layers that compute outputs in this state, connected. Data layers are removed, so some bottoms have no top."""
+    """Return the layers that compute outputs in this state, connected.
+
+    Data layers are removed, so some bottoms have no maker.
+    """
     layers = bypass(_of_test(layers, notes, state), lambda layer: issubclass(class_of(layer), Split))
     layers, wanted = _without_losses(_without_targets(layers), notes, state)
     graph = Graph(layers)
@@ -124,7 +127,7 @@ def clean(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetSt
 
 
 def _of_test(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState) -> list[LayerParameter]:
-    """Leave out layers for other states, such as TRAIN, unless no other layer makes their tops; and what reads those."""
+    """Leave out layers for other states, such as TRAIN, and their readers, unless no other layer makes their tops."""
     given = {top for layer in layers if rules_keep(layer, state) for top in layer.top}
     gone = set[str]()
     kept = []
@@ -152,7 +155,7 @@ def rules_keep(layer: LayerParameter, state: caffe_pb2.NetState) -> bool:
 
 
 def _without_targets(layers: list[LayerParameter]) -> list[LayerParameter]:
-    """Return the layers without those that make targets; the heads read the proposals that these sampled."""
+    """Return the layers without those that make targets. The heads then read the proposals that these sampled."""
     kept: list[LayerParameter] = []
     for layer in layers:
         samples = TARGETS.get(layer.python_param.module) if layer.type == "Python" else None
@@ -169,9 +172,7 @@ def _without_targets(layers: list[LayerParameter]) -> list[LayerParameter]:
 def _without_losses(
     layers: list[LayerParameter], notes: list[str], state: caffe_pb2.NetState
 ) -> tuple[list[LayerParameter], set[str]]:
-    """Return the layers, with probabilities in place of losses unless the net has its own end, and the blobs that are its
-    outputs.
-    """
+    """Return the layers with probabilities in place of losses, unless the net has its own end, and the output blobs."""
     losses = [layer for layer in layers if is_loss(layer)]
     kept = [x for x in layers if not is_loss(x) and class_of(x) not in ENDS and x.type != OLD_END]
     graph = Graph(layers)
@@ -209,14 +210,15 @@ def _without_losses(
 
 
 def _evaluated(layers: list[LayerParameter], losses: list[LayerParameter]) -> set[str]:
-    """Return the predictions that layers of evaluation read and no loss."""
+    """Return the predictions that evaluation layers read and no loss reads."""
     return {x.bottom[0] for x in layers if class_of(x) in EVALUATIONS} - {name for loss in losses for name in loss.bottom[:1]}
 
 
 def _own_end(loss: LayerParameter, layers: list[LayerParameter], state: caffe_pb2.NetState) -> LayerParameter | None:
-    """Return the layer with which the net ends in this state in place of the loss: the last one, after its predictions, that
-    makes what would replace the loss, with no weights between them. After a loss that the state leaves out it is the last one
-    that does so, or that the state's rules add, weights or not.
+    """Return the layer that ends the net in this state in place of the loss.
+
+    It is the last layer after the loss's predictions that makes what would replace the loss, with no weights between them. If
+    the state leaves the loss out, it is the last layer that does so or that the state's rules add, with or without weights.
     """
     reached, end, is_kept = set(loss.bottom[:1]), None, rules_keep(loss, state)
     made = DetectionOutput if class_of(loss) is MultiBoxLoss else PROBABILITIES.get(class_of(loss))
@@ -230,7 +232,7 @@ def _own_end(loss: LayerParameter, layers: list[LayerParameter], state: caffe_pb
 
 
 def _detections(loss: LayerParameter) -> list[LayerParameter]:
-    """Return the layers of SSD's test nets that correspond to the MultiBoxLoss of the train net."""
+    """Return the layers of SSD's test nets that correspond to the train net's MultiBoxLoss."""
     given, (boxes, scores, priors) = loss.multibox_loss_param, loss.bottom[:3]
     reshape = LayerParameter(name=f"{scores}_reshape", type="Reshape", bottom=[scores], top=[f"{scores}_reshape"])
     reshape.reshape_param.shape.dim.extend([0, -1, given.num_classes])  # (N, P * K) to (N, P, K): a softmax per prior
@@ -256,7 +258,7 @@ def weight_of(layer: LayerParameter) -> float:
 
 
 def _probabilities(loss: LayerParameter, names: Counter[str]) -> LayerParameter:
-    """Return the layer that computes a loss's probabilities, named as in test nets: cls_score -> cls_prob, else prob."""
+    """Return the layer that computes a loss's probabilities, named as in test nets: cls_prob for cls_score, else prob."""
     source = loss.bottom[0]
     name = source.replace("_score", "_prob") if "_score" in source else "prob"
     if names[name]:
@@ -269,7 +271,7 @@ def _probabilities(loss: LayerParameter, names: Counter[str]) -> LayerParameter:
 
 
 def leave_out_training(layers: list[LayerParameter], stored: Collection[str]) -> None:
-    """Clear the fields for training, and the fillers of stored layers, whose weights a file has."""
+    """Clear the fields for training, and the fillers of layers whose weights are stored."""
     for layer in layers:
         for name in TRAINING_FIELDS:
             layer.ClearField(name)  # type: ignore[arg-type]

@@ -44,8 +44,7 @@ def add_inputs(
     shapes: Mapping[str, tuple[int, ...]],
     notes: list[str],
 ) -> tuple[list[LayerParameter], list[str]]:
-    """Return layers, preceded by an Input layer for each blob that they read and do not make, and a sentence for each guessed
-    size.
+    """Return layers after an Input layer for each blob that they read but do not make, and a sentence for each guessed size.
 
     shapes: of inputs whose shape is known. Raises Error for one that is no input.
     """
@@ -74,13 +73,13 @@ def add_inputs(
 
 
 def input_note(layer: LayerParameter, source: LayerParameter | None) -> str:
-    """Return a sentence on an Input layer, and on the data layer in whose place it is."""
+    """Return a sentence on an Input layer, and on the data layer that it replaces."""
     shape = "x".join(map(str, layer.input_param.shape[0].dim))
     return f"Input {layer.name} ({shape})" + (f" replaces {source.name} ({source.type})." if source else ".")
 
 
 def dummy_shape(source: LayerParameter, top: str) -> tuple[int, ...]:
-    """Return the shape that a DummyData layer gives a top; () for another layer, or without a shape."""
+    """Return the shape that a DummyData layer gives a top; () for another layer, or if it has no shape."""
     shapes = source.dummy_data_param.shape if class_of(source) is DummyData else ()
     return tuple(shapes[min(list(source.top).index(top), len(shapes) - 1)].dim) if shapes else ()
 
@@ -107,7 +106,7 @@ def _crop(source: LayerParameter) -> int:
 
 
 class _Readers:
-    """The first readers of a blob, directly or through other layers. stored: the weights by layer."""
+    """The first readers of a blob, direct or through other layers. stored: the weights by layer."""
 
     def __init__(self, layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> None:
         self._layers, self._stored = layers, stored
@@ -125,9 +124,7 @@ class _Readers:
         return found
 
     def channels(self, name: str) -> int | None:
-        """Return the channels of a map, from the weights of the first layer with weights that depends on it; None for an
-        InnerProduct.
-        """
+        """Return a map's number of channels, from the first layer with weights that depends on it; None for an InnerProduct."""
         if name not in self._weighted:
             return 3
         layer = self._layers[self._weighted[name]]
@@ -150,7 +147,7 @@ class _Readers:
 
 
 def _sizing_product(layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> int | None:
-    """Return the index of the first InnerProduct, if its weights tell the size of the image: not after rois."""
+    """Return the index of the first InnerProduct if its weights determine the image's size; after rois they do not."""
     at = next((i for i, layer in enumerate(layers) if class_of(layer) is InnerProduct and layer.name in stored), None)
     return None if at is None or any(issubclass(class_of(layer), RoiLayer) for layer in layers[:at]) else at
 
@@ -162,7 +159,10 @@ def _fit(
     at: int,
     stored: dict[str, LayerWeights],
 ) -> str:
-    """Find the height and width at which the map before the InnerProduct layers[at] fits its weights; a sentence on them."""
+    """Find the height and width at which the map before the InnerProduct layers[at] fits its weights.
+
+    Return a sentence on them.
+    """
     none = f"No square {given.name} fits the weights of {layers[at].name}: give its shape."
     wanted = _length(layers[at], stored)
     graph = Graph(layers[:at])

@@ -1,4 +1,4 @@
-"""A detection prototxt for another number of classes: all dependent fields changed together in its text.
+"""A detection prototxt for another number of classes: all dependent fields are changed together in its text.
 
     R-CNN heads  cls_score C, bbox_pred 4 C     R-FCN  rfcn_cls C g^2, rfcn_bbox 4 C g^2, and their output_dim
     SSD          conf layers, priors * C        all    Reshape dims, num_classes (in param_str too)
@@ -75,7 +75,7 @@ SSD_ENDS = (DetectionOutput, MultiBoxLoss, DetectionEvaluate)
 
 
 def plan_heads(plan: Plan) -> None:
-    """Plan all changes of the score and box layers after ROI layers, in both phases."""
+    """Plan all changes of score and box layers after ROI layers, in both phases."""
     graphs = plan.graphs()
     for graph in graphs:
         heads = _heads(graph, graph.of_class(*SOFTMAX))
@@ -94,7 +94,7 @@ def plan_heads(plan: Plan) -> None:
 
 
 def _heads(graph: PhaseGraph, starts: Sequence[int]) -> Heads:
-    """Return the heads before these layers that are ROI layers or depend on one."""
+    """Return the heads at or before these layers that are ROI layers or depend on one."""
     dependent = graph.dependent([i for i, kind in graph.kinds.items() if issubclass(kind, RoiLayer)])
     heads = graph.heads(start for start in sorted(starts) if start in dependent)
     heads.layers = [i for i in heads.layers if i in dependent]
@@ -102,7 +102,7 @@ def _heads(graph: PhaseGraph, starts: Sequence[int]) -> Heads:
 
 
 def _is_per_class(plan: Plan, graph: PhaseGraph, i: int) -> bool:
-    """Return True if a head has 4 outputs per class; note one with another number."""
+    """Return True if a head has 4 outputs per class. Add a note on a head with another number."""
     width = outputs_of(graph.layers[i])
     if width == 4 * plan.old and width == 8 and not plan.boxes:
         place, name = plan.net.sources[i].at(), graph.layers[i].name
@@ -163,7 +163,7 @@ def _plan_ssd_end(plan: Plan, graph: PhaseGraph, end: int, makers: dict[int, lis
 
 
 def _resize_ssd(plan: Plan, graph: PhaseGraph, starts: list[int], values: int) -> None:
-    """Resize the layers with this many values per class and prior before these. Raises Error for other numbers of outputs."""
+    """Resize the layers at or before these, with this many values per class and prior. Raises Error for other numbers."""
     heads = graph.heads(starts)
     for i in heads.layers:
         count, each = outputs_of(graph.layers[i]), values * plan.old

@@ -27,8 +27,9 @@ from .graph import Graph
 
 
 def outputs_field(layer: caffe_pb2.LayerParameter) -> str:
-    """Return the "block.field" with a layer's number of outputs: num_output, or output_dim of a position-sensitive layer; "" if
-    it has none.
+    """Return the "block.field" with a layer's number of outputs; "" if it has none.
+
+    The field is num_output, or output_dim of a position-sensitive layer.
     """
     if issubclass(kind := class_of(layer), PSROILayer):
         return f"{kind.param_block[0]}.output_dim"
@@ -42,7 +43,7 @@ def outputs_of(layer: caffe_pb2.LayerParameter) -> int:
 
 
 def reached(starts: Iterable[int], following: Callable[[int], Iterable[int]]) -> list[int]:
-    """Return starts and all layers that following leads to, the nearest first, each once."""
+    """Return starts and all layers reached from them by `following`, the nearest first, each once."""
     found = dict.fromkeys(starts)
     queue = deque(found)
     while queue:
@@ -66,7 +67,7 @@ class Heads:
 
 
 class PhaseGraph(Graph):
-    """The layers of a prototxt in one phase, by their number in the file, and their classes.
+    """The layers of a prototxt in one phase, by their index in the file, and their classes.
 
     ends: the layers whose tops nothing reads, or that have none.
     """
@@ -87,7 +88,7 @@ class PhaseGraph(Graph):
         return {*starts, *self.after(value for i in starts for value in self.values(i))}
 
     def heads(self, starts: Iterable[int]) -> Heads:
-        """Return the nearest layers with num_output or output_dim before each of these (or these), and the paths to them."""
+        """Return the nearest layers with num_output or output_dim at or before each of these, and the paths to them."""
         found = Heads()
 
         def before(i: int) -> list[int]:
@@ -123,7 +124,7 @@ class Change:
 
 @dataclass
 class Plan:
-    """The changes so far, in order and each once. old: the class count found (0: none)."""
+    """The changes so far, in order and without repetition. old: the class count found (0: none)."""
 
     net: NetFile
     new: int
@@ -142,7 +143,7 @@ class Plan:
         return self.net.param.layer[i]
 
     def found(self, count: int, i: int) -> None:
-        """Record the class count of a layer. Raises Error if another layer's differs."""
+        """Record the class count of a layer. Raises Error if it differs from another layer's."""
         if self.old and self.old != count:
             place = self.net.sources[i].at()
             raise Error(f'{place}: layer "{self.layer(i).name}" is for {count} classes, another layer for {self.old}')
@@ -155,7 +156,7 @@ class Plan:
         self.notes[f'{self.net.sources[i].at()}: {self.layer(i).type} layer "{self.layer(i).name}": {text}'] = None
 
     def resize(self, i: int, old: int, new: int) -> None:
-        """Change the layer's num_output or output_dim. Raises Error if it is not old."""
+        """Change the layer's num_output or output_dim. Raises Error if it differs from old."""
         layer = self.layer(i)
         path, given = outputs_field(layer), outputs_of(layer)
         if given != old:
@@ -168,7 +169,7 @@ class Plan:
                 self.note(i, "its lr_mult is 0, so the new layer would never learn")
 
     def reshapes(self, layers: Iterable[int], sizes: dict[int, int]) -> None:
-        """Replace the dims of Reshapes among these layers, by sizes (old: new)."""
+        """Replace the dims of Reshapes among these layers by sizes (old: new)."""
         for i in layers:
             if class_of(self.layer(i)) is Reshape:
                 for k, dim in enumerate(self.layer(i).reshape_param.shape.dim):
@@ -178,7 +179,7 @@ class Plan:
                 self.note(i, "its bottom has another size now: check its slice_point")
 
     def python_layers(self) -> None:
-        """Change num_classes in param_str. Without heads and boxes (one stage of training) it gives the class count."""
+        """Change num_classes in param_str. Without heads and boxes (one stage of training), take the class count from there."""
         given = {
             i: int(match[2])
             for i, layer in enumerate(self.net.param.layer)
@@ -197,7 +198,7 @@ class Plan:
                 self.change(i, "python_param.param_str", count, self.new)
 
     def rename(self) -> None:
-        """Rename every layer whose weights change shape to name_N, without the _C of an earlier change."""
+        """Rename every layer whose weights change shape to name_N. A suffix _C of an earlier change is removed."""
         names = {layer.name for layer in self.net.param.layer}
         for i in self.resized:
             old = self.layer(i).name
@@ -208,7 +209,7 @@ class Plan:
             self.change(i, "name", old, new)
 
     def hint(self) -> str:
-        """Return what to do with a net without a class count, for the error."""
+        """Return advice, for the error, on a net without a class count."""
         if any(layer.type == "Python" and layer.python_param.layer == "ProposalLayer" for layer in self.net.param.layer):
             return "; a region proposal net (object or not) fits any number of classes unchanged"
         graph = self.graphs()[0]

@@ -1,4 +1,4 @@
-"""Edits of values in a prototxt's text; comments and layout stay."""
+"""Edits of values in a prototxt's text, which keep comments and layout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Edited:
 
 
 def edit(text: str, net: NetFile, changes: Iterable[Change], classes: tuple[int, int]) -> tuple[str, list[Edited]]:
-    """Return the text (from which net was read) with the changes, and their places in order.
+    """Return the text, from which net was read, with the changes; and their places in order.
 
     In a comment right after a changed value, the old class count and the old value are replaced too. classes: the old count and
     the new. Raises Error for a field that the text does not contain.
@@ -79,7 +79,7 @@ def _replacement(tokens: Tokens, first: int, change: Change) -> tuple[int, int, 
 
 
 def _comment(text: str, replaced: tuple[int, int, str], change: Change, classes: tuple[int, int]) -> list[tuple[int, int, str]]:
-    """Return the edit of a comment on the rest of the line, if only blanks precede it."""
+    """Return the edit of a comment in the rest of the line, if only blanks precede it."""
     match = re.compile(r"[ \t]*#[^\n]*").match(text, replaced[1])
     if match is None or not isinstance(change.old, int):
         return []

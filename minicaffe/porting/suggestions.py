@@ -1,4 +1,4 @@
-"""Layers of a weights file that nearly match a net's, named in the error if no layer has the right name."""
+"""Layers of a weights file that nearly match a net's, for the error if no layer has the right name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 50
 
 
 def suggest_layers(net: Net, file: WeightsFile) -> list[tuple[str, str]]:
-    """Return pairs (the net's name, the file's) of layers with the same blob shapes and similar names, each used once.
+    """Return pairs (the net's name, the file's) of layers with equal blob shapes and similar names, each used once.
 
     If all shapes agree in order, all layers are paired.
     """
@@ -63,5 +63,5 @@ def _fits(net: Net, name: str, layer: LayerWeights) -> bool:
 
 
 def _word(name: str) -> str:
-    """Return a layer's name without case, punctuation and anything before the last slash."""
+    """Return a layer's name in lower case, without punctuation and anything before the last slash."""
     return re.sub(r"[^a-z0-9]", "", name.lower().rpartition("/")[2])

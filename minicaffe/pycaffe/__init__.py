@@ -67,7 +67,10 @@ _logger = logging.getLogger("minicaffe")
 
 
 class _StandardError(logging.Handler):
-    """Lines to the current sys.stderr, filtered by the environment variable GLOG_minloglevel, which scripts set."""
+    """A handler that writes lines to the current sys.stderr, filtered by the environment variable GLOG_minloglevel.
+
+    Scripts set that variable.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         level = os.environ.get("GLOG_minloglevel", "0")  # noqa: SIM112
@@ -77,7 +80,7 @@ class _StandardError(logging.Handler):
 
 
 def init_log(level: int = 0, stderr: bool = True) -> None:
-    """Show log lines (losses, tests, snapshots) on stderr from glog's level 0 (info) to 3 (fatal) up."""
+    """Show log lines (losses, tests, snapshots) on stderr, from this level of glog's on: 0 (info) to 3 (fatal)."""
     _logger.setLevel(LEVELS[min(max(level, 0), 3)])
     if stderr and not any(isinstance(handler, _StandardError) for handler in _logger.handlers):
         _logger.addHandler(_StandardError())
@@ -89,7 +92,7 @@ def log(s: str) -> None:
 
 
 def layer_type_list() -> list[str]:
-    """Return every layer type that nets may name, including those of installed packages."""
+    """Return every layer type that nets may use, including those of installed packages."""
     load_packages()
     return sorted(CATALOGUE)
 
@@ -101,11 +104,11 @@ class Timer:
         self._began = self._ended = 0.0
 
     def start(self) -> None:
-        """Start."""
+        """Start the stopwatch."""
         self._began = self._ended = time.perf_counter()
 
     def stop(self) -> None:
-        """Stop."""
+        """Stop the stopwatch."""
         self._ended = time.perf_counter()
 
     @property

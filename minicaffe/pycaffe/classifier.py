@@ -41,7 +41,7 @@ def transformer_of(
 
 
 class Classifier(Net):
-    """A net in TEST with weights and a Transformer for its images; the arguments are those of the Transformer's setters.
+    """A net in TEST with weights, and a Transformer for its images, whose setters take the arguments.
 
     image_dims: (height, width) to which images are resized before they are cropped to the net's input; default: its size.
     """
@@ -64,7 +64,7 @@ class Classifier(Net):
         self.image_dims = np.array(self.crop_dims if image_dims is None else image_dims)
 
     def predict(self, inputs: Sequence[ArrayLike], oversample: bool = True) -> NDArray[np.float32]:
-        """Return the net's first output for images (H, W, C) in [0, 1]: (images, classes).
+        """Return the net's first output (images, classes) for images (H, W, C) in [0, 1].
 
         oversample: the mean over ten crops (corners, centre, mirrored) instead of the centre. Raises Error without images.
         """

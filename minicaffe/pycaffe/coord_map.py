@@ -48,7 +48,10 @@ UNSUPPORTED = {"kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w",
 
 
 def conv_params(fn: Function) -> tuple[int, NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(channel axis, stride, extent, pad) of a convolution, deconvolution, pooling or im2col: one value, or one per axis."""
+    """Return (channel axis, stride, extent, pad) of a convolution, deconvolution, pooling or im2col.
+
+    Each of the last three has one value, or one per axis.
+    """
     params: Any = fn.params.get("convolution_param", fn.params.get("pooling_param", fn.params))
     if found := UNSUPPORTED & set(params):
         raise AlignmentError(f"{fn.type_name}: coordinates need kernel_size, stride and pad, not {', '.join(sorted(found))}")
@@ -62,7 +65,7 @@ def conv_params(fn: Function) -> tuple[int, NDArray[Any], NDArray[Any], NDArray[
 
 
 def crop_params(fn: Function) -> tuple[int, NDArray[Any]]:
-    """(axis, offset) of a Crop."""
+    """Return (axis, offset) of a Crop."""
     params: Any = fn.params.get("crop_param", fn.params)
     return params.get("axis", 2), np.array(params.get("offset", 0), ndmin=1)
 
@@ -94,7 +97,7 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
 
 
 def _maps_down(top: Top) -> dict[Top, Map]:
-    """Return the top and every top below it that maps coordinates to it, nearest first, with its map to top."""
+    """Return the top and every top below it whose coordinates map to it, nearest first, each with its map to top."""
     maps: dict[Top, Map] = {top: (None, 1, 0)}
     frontier = [top]
     for current in frontier:  # grows in the loop: breadth first

@@ -21,7 +21,7 @@ Image = NDArray[np.float32]
 
 
 class Detector(Net):
-    """R-CNN: a net in TEST with weights, and a Transformer, whose setters take the arguments, for windows of images.
+    """R-CNN: a net in TEST with weights, and a Transformer for windows of images, whose setters take the arguments.
 
     context_pad: the pixels on each side of the net's input that show the surroundings of the window.
     """
@@ -45,7 +45,7 @@ class Detector(Net):
     def detect_windows(
         self, images_windows: Iterable[tuple[str | PathLike[str] | ArrayLike, ArrayLike]]
     ) -> list[dict[str, Any]]:
-        """Return the net's first output for windows of images, in order: dicts of window, prediction, filename.
+        """Return the net's first output for windows of images, in order, as dicts of window, prediction and filename.
 
         images_windows: pairs of an image (a file, or (H, W, C) in [0, 1]) and windows (W, 4): ymin, xmin, ymax, xmax in pixels.
         Raises Error for a window that contains no pixel of its image, and for no windows.
@@ -65,14 +65,14 @@ class Detector(Net):
         return [{**entry, "prediction": prediction} for entry, prediction in zip(found, predictions, strict=True)]
 
     def detect_selective_search(self, image_fnames: Sequence[str]) -> list[dict[str, Any]]:
-        """Raise Error: pycaffe runs a MATLAB program here."""
+        """Raise Error, because pycaffe would run a MATLAB program."""
         raise Error(
             "selective search is not part of minicaffe: compute the windows with another program"
             " (such as opencv-contrib-python) and call detect_windows"
         )
 
     def configure_crop(self, context_pad: int | None) -> None:
-        """Set the context around windows; the mean fills the area outside the image. Raises Error for too much context."""
+        """Set the context around windows. The mean fills the area outside the image. Raises Error for too much context."""
         channels, height, width = self.blobs[self.inputs[0]].shape[1:]
         self.context_pad = context_pad or 0
         if not 0 <= 2 * self.context_pad < min(height, width):
@@ -88,8 +88,9 @@ class Detector(Net):
             self.crop_mean[...] = bare.transpose(1, 2, 0) / self.transformer.raw_scale.get(self.inputs[0], 1.0)
 
     def crop(self, im: Image, window: ArrayLike) -> Image:
-        """Return the window (ymin, xmin, ymax, xmax) of an image (H, W, C); if context_pad is set, with context at the net's
-        size.
+        """Return the window (ymin, xmin, ymax, xmax) of an image (H, W, C).
+
+        If context_pad is set, it has context and the net's size.
         """
         ymin, xmin, ymax, xmax = (float(value) for value in np.asarray(window).reshape(4))
         inside = im[max(int(ymin), 0) : max(int(ymax), 0), max(int(xmin), 0) : max(int(xmax), 0)]
@@ -106,7 +107,7 @@ class Detector(Net):
 
 
 def _padded_axis(low: float, high: float, size: int, crop: int, pad: int) -> tuple[slice, slice]:
-    """On one axis, the part of the crop that a window and its context fill, and the part of the image that they come from.
+    """Return, for one axis, the part of the crop that a window and its context fill, and the part of the image to copy there.
 
     The window, low to high of an axis of `size` pixels, fills the crop but for `pad` pixels on either side.
     """

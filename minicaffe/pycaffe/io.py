@@ -31,7 +31,10 @@ GREY = (0.2125, 0.7154, 0.0721)
 
 
 def blobproto_to_array(blob: caffe_pb2.BlobProto, return_diff: bool = False) -> Array:
-    """Return the data (or diff) of a BlobProto as float64; its shape is num, channels, height, width if one of them is set."""
+    """Return the data (or diff) of a BlobProto as float64.
+
+    Its shape is num, channels, height, width if one of them is set.
+    """
     values = (blob.double_diff or blob.diff) if return_diff else (blob.double_data or blob.data)
     legacy = ("num", "channels", "height", "width")
     if any(blob.HasField(name) for name in legacy):  # type: ignore[arg-type]
@@ -42,7 +45,7 @@ def blobproto_to_array(blob: caffe_pb2.BlobProto, return_diff: bool = False) -> 
 
 
 def array_to_blobproto(arr: ArrayLike, diff: ArrayLike | None = None) -> caffe_pb2.BlobProto:
-    """Return a BlobProto with the array's shape and values, and with those of diff."""
+    """Return a BlobProto with the array's shape and values, and the values of diff."""
     array = np.asarray(arr)
     blob = caffe_pb2.BlobProto()
     blob.shape.dim.extend(array.shape)
@@ -53,7 +56,7 @@ def array_to_blobproto(arr: ArrayLike, diff: ArrayLike | None = None) -> caffe_p
 
 
 def arraylist_to_blobprotovector_str(arraylist: Iterable[ArrayLike]) -> bytes:
-    """Arrays as the bytes of a BlobProtoVector."""
+    """Return arrays as the bytes of a BlobProtoVector."""
     vector = caffe_pb2.BlobProtoVector()
     vector.blobs.extend([array_to_blobproto(array) for array in arraylist])
     return vector.SerializeToString()
@@ -84,7 +87,10 @@ def array_to_datum(arr: ArrayLike, label: int | None = None) -> caffe_pb2.Datum:
 
 
 def datum_to_array(datum: caffe_pb2.Datum) -> Array:
-    """(C, H, W) of a Datum: uint8 (an encoded image as blue, green, red), or float64 of its floats. Raises DataError."""
+    """Return the values (C, H, W) of a Datum: uint8 (an encoded image as blue, green, red), or its floats as float64.
+
+    Raises DataError.
+    """
     if datum.encoded:
         return datum_array(datum, "the Datum")
     values: Array = np.frombuffer(datum.data, np.uint8) if datum.data else np.array(datum.float_data, np.float64)
@@ -102,8 +108,9 @@ def _shaped(values: Array, shape: Sequence[int], what: str) -> Array:
 
 
 def load_image(filename: str | PathLike[str], color: bool = True) -> NDArray[np.float32]:
-    """Return an image file as float32 in [0, 1]: (H, W, 3) red, green, blue, or (H, W, 1) grey; as it is stored, whatever its
-    EXIF orientation. Of 16 bits the upper 8 count. Raises DataError.
+    """Return an image file as float32 in [0, 1]: (H, W, 3) red, green, blue, or (H, W, 1) grey.
+
+    Its EXIF orientation is ignored. Of 16 bits the upper 8 count. Raises DataError.
     """
     rgb = read_image(filename, upright=False)[:, :, ::-1].astype(np.float32)
     rgb /= np.float32(255)
@@ -111,7 +118,7 @@ def load_image(filename: str | PathLike[str], color: bool = True) -> NDArray[np.
 
 
 def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) -> NDArray[np.float32]:
-    """Return im (H, W, C) as (*new_dims, C), not smoothed.
+    """Return im (H, W, C) as (*new_dims, C), without smoothing.
 
     interp_order 0: the nearest pixel; 1: bilinear; 2 to 5: splines, with scipy. Raises DataError for other orders and for more
     than limits.pixels, Error without scipy.
@@ -143,7 +150,7 @@ def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) 
 
 
 def _between(image: NDArray[np.float32], axis: int, places: Array, outside: np.float32) -> NDArray[np.float32]:
-    """Return image (H, W, C) at these places of an axis, linear between its pixels and those around it, which are `outside`."""
+    """Return image (H, W, C) at these places of an axis, linear between its pixels. Pixels around it are `outside`."""
     low = np.floor(places).astype(int)
     part = (places - low).astype(np.float32).reshape(-1, *[1] * (2 - axis))
 
@@ -157,7 +164,7 @@ def _between(image: NDArray[np.float32], axis: int, places: Array, outside: np.f
 
 
 def _spline(image: NDArray[np.float32], height: int, width: int, order: int, by_centres: bool) -> NDArray[np.float32]:
-    """Return image (H, W, C) as (height, width, C): B-splines through its pixels."""
+    """Return image (H, W, C) as (height, width, C), by B-splines through its pixels."""
     try:
         ndimage: Any = importlib.import_module("scipy.ndimage")
     except ImportError as error:
@@ -171,7 +178,7 @@ def _spline(image: NDArray[np.float32], height: int, width: int, order: int, by_
 
 
 def oversample(images: Sequence[ArrayLike], crop_dims: Sequence[int]) -> NDArray[np.float32]:
-    """Ten crops of each image (H, W, C): the four corners, the centre, and these mirrored; (10 N, *crop_dims, C) float32."""
+    """Return ten crops of each image (H, W, C), (10 N, *crop_dims, C) float32: corners, centre, and these mirrored."""
     stack = [np.asarray(image, np.float32) for image in images]
     if not stack or stack[0].ndim != 3:
         raise ArrayError(f"oversample takes images (height, width, channels), got shapes {[image.shape for image in stack]}")
@@ -186,7 +193,7 @@ def oversample(images: Sequence[ArrayLike], crop_dims: Sequence[int]) -> NDArray
 
 
 class Transformer:
-    """Converts images to a net's inputs and back.
+    """A converter of images to a net's inputs and back.
 
     inputs: {input name: shape (N, C, H, W)}. preprocess resizes to (H, W), then applies the settings in this order:
     transpose, channel_swap, raw_scale, mean, input_scale. deprocess reverses all but the resizing.
@@ -202,7 +209,7 @@ class Transformer:
         self.input_scale: dict[str, float] = {}
 
     def preprocess(self, in_: str, data: ArrayLike) -> NDArray[np.float32]:
-        """Return an image (H, W, C), or (C, H, W) if no transpose is set, for the input in_; data does not change."""
+        """Return an image (H, W, C), or (C, H, W) if no transpose is set, as an array for the input in_. data is unchanged."""
         self._check(in_)
         array = np.array(data, np.float32)
         size = tuple(self.inputs[in_][2:])
@@ -221,7 +228,10 @@ class Transformer:
         return np.ascontiguousarray(array)
 
     def deprocess(self, in_: str, data: ArrayLike) -> NDArray[np.float32]:
-        """Return the inverse of preprocess, at the input's size; axes of length 1 are dropped."""
+        """Return the image of a preprocessed array, the inverse of preprocess, at the input's size.
+
+        Axes of length 1 are dropped.
+        """
         self._check(in_)
         array = np.array(data, np.float32).squeeze()
         if in_ in self.input_scale:
@@ -251,12 +261,12 @@ class Transformer:
         self.channel_swap[in_] = tuple(order)
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
-        """Set a factor before the mean is subtracted: 255 for images in [0, 1]."""
+        """Set a factor that multiplies the image before the mean is subtracted: 255 for images in [0, 1]."""
         self._check(in_)
         self.raw_scale[in_] = scale
 
     def set_mean(self, in_: str, mean: ArrayLike) -> None:
-        """Set the mean to subtract: (C,), (H, W) or (C, H, W), channels in the net's order; another size is resized."""
+        """Set the mean to subtract, channels in the net's order: (C,), (H, W) or (C, H, W). Another size is resized."""
         self._check(in_)
         array, shape = np.asarray(mean), tuple(self.inputs[in_][1:])
         if array.ndim == 1 and array.shape == shape[:1]:
@@ -270,7 +280,7 @@ class Transformer:
         self.mean[in_] = array
 
     def set_input_scale(self, in_: str, scale: float) -> None:
-        """Set a factor after the mean is subtracted."""
+        """Set a factor that multiplies the image after the mean is subtracted."""
         self._check(in_)
         self.input_scale[in_] = scale
 

@@ -24,7 +24,7 @@ from minicaffe.registry import class_of
 
 
 def param_name_dict() -> dict[str, str]:
-    """Layer type -> the stem of its parameter field: {"Convolution": "convolution", "InnerProduct": "inner_product", ...}."""
+    """Return by layer type the stem of its parameter field: {"Convolution": "convolution", ...}."""
     fields = caffe_pb2.LayerParameter.DESCRIPTOR.fields
     own = [(field.name, field.message_type) for field in fields if field.name.endswith("_param")]
     return {kind.name.removesuffix("Parameter"): name.removesuffix("_param") for name, kind in own if kind is not None}
@@ -80,7 +80,7 @@ class Top:
 
 
 class Function:
-    """One layer: its type, its bottoms as Tops, its fields. Raises NetSpecError for a bottom that is not a Top."""
+    """One layer: its type, its bottoms as Tops, and its fields. Raises NetSpecError for a bottom that is not a Top."""
 
     def __init__(self, type_name: str, inputs: tuple[Any, ...], params: Mapping[str, Any]) -> None:
         for i, top in enumerate(inputs):
@@ -101,7 +101,7 @@ class Function:
 
 
 class _Writer:
-    """Layers in the order that they are needed, each once; unnamed tops get their type and a number as name."""
+    """Layers in the order in which they are needed, each once. Unnamed tops are named after their type, with a number."""
 
     def __init__(self, names: dict[Any, str]) -> None:
         self.names = names
@@ -109,7 +109,7 @@ class _Writer:
         self.layers: OrderedDict[Function, caffe_pb2.LayerParameter] = OrderedDict()
 
     def add(self, last: Function) -> None:
-        """Add a layer after those it reads, without recursion: nets may be thousands of layers deep."""
+        """Add a layer after those that it reads, without recursion: nets may be thousands of layers deep."""
         pending = [last]
         while pending:
             fn = pending[-1]
@@ -142,7 +142,7 @@ class _Writer:
 
 
 def _assign(layer: caffe_pb2.LayerParameter, type_name: str, key: str, value: Any) -> None:
-    """Set a field of the type's parameter message if it has one of this name, else of the layer."""
+    """Set a field of the type's parameter message if that has it, else of the layer."""
     own, fields = _param_names.get(type_name), layer.DESCRIPTOR.fields_by_name
     if own is not None and not (key.endswith("param") and key in fields):  # convolution_param=dict(...) is a field of the layer
         message = getattr(layer, own + "_param")
@@ -157,7 +157,7 @@ def _assign(layer: caffe_pb2.LayerParameter, type_name: str, key: str, value: An
 
 
 def _elsewhere(layer: caffe_pb2.LayerParameter, key: str, own: str | None) -> str:
-    """Say which of the messages that the layer reads takes the field, or else what field may be meant."""
+    """Return advice on which message of the layer takes the field, or else which field may be meant."""
     names = [*class_of(layer).param_block, "transform_param"]
     read = {name: getattr(layer, name).DESCRIPTOR.fields_by_name for name in names if name != f"{own}_param"}
     name = next((name for name, fields in read.items() if key in fields), "MESSAGE_param")
@@ -169,7 +169,7 @@ def _elsewhere(layer: caffe_pb2.LayerParameter, key: str, own: str | None) -> st
 
 
 def to_proto(*tops: Top | Function) -> caffe_pb2.NetParameter:
-    """Return the net that computes these tops, unnamed."""
+    """Return the net that computes these tops, which have no names."""
     return _net(_Writer({}), tops)
 
 
@@ -182,7 +182,7 @@ def _net(writer: _Writer, tops: Any) -> caffe_pb2.NetParameter:
 
 
 class NetSpec:
-    """A net under construction: its attributes (and items) are its named tops, in order."""
+    """A net under construction. Its attributes (and items) are its named tops, in order."""
 
     tops: OrderedDict[str, Any]
 
@@ -215,11 +215,11 @@ class NetSpec:
         return list(self.tops.values())
 
     def update(self, name: str, params: Mapping[str, Any]) -> None:
-        """Change fields of the layer of this top, as in SSD's pycaffe."""
+        """Change fields of this top's layer, as in SSD's pycaffe."""
         self.tops[name].fn.params.update(params)
 
     def to_proto(self) -> caffe_pb2.NetParameter:
-        """Return the net; a layer has the name of its first top."""
+        """Return the net, in which a layer has the name of its first top."""
         return _net(_Writer({top: name for name, top in self.tops.items()}), self.tops.values())
 
 
@@ -237,7 +237,7 @@ def layer_function(type_name: str) -> Callable[..., Any]:
 
 
 class Layers:
-    """L: every attribute is a layer type."""
+    """L, whose attributes are layer types."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("__"):  # copy and inspect ask for these
@@ -255,7 +255,7 @@ class Parameters:
 
 
 class _Values:
-    """A message whose attributes are the values of its enums; what else the message has, and a call, go to its class."""
+    """A message whose attributes are the values of its enums. Other attributes, and a call, go to its class."""
 
     def __init__(self, message: type[Message]) -> None:
         self._message = message

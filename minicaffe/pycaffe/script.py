@@ -40,7 +40,7 @@ NUMPY_NAMES: dict[str, Any] = {
 
 
 def restore_old_names() -> None:
-    """Restore NUMPY_NAMES, np.fromstring of bytes, and yaml.load(text) without a Loader, of plain data and tuples."""
+    """Restore NUMPY_NAMES, np.fromstring of bytes, and yaml.load(text) without a Loader, for plain data and tuples."""
     for name, meaning in NUMPY_NAMES.items():
         if name not in vars(np):
             setattr(np, name, meaning)
@@ -54,7 +54,7 @@ def restore_old_names() -> None:
         original = yaml.load
 
         def load(stream: Any, Loader: Any = None) -> Any:
-            """yaml.load with an optional Loader."""
+            """Load YAML with an optional Loader."""
             if Loader is not None:
                 return original(stream, Loader)
             return read_yaml(stream if isinstance(stream, str) else stream.read())
@@ -63,10 +63,10 @@ def restore_old_names() -> None:
 
 
 def _fromstring_with(original: Any) -> Any:
-    """np.fromstring, whose binary mode NumPy 2.3 removed."""
+    """Return np.fromstring with its binary mode, which NumPy 2.3 removed."""
 
     def fromstring(string: Any, dtype: Any = float, count: int = -1, *, sep: str = "", **more: Any) -> Any:
-        """Return the numbers that bytes hold, or with sep those that are written in a text."""
+        """Return the numbers stored in bytes, or with sep those written in a text."""
         if sep:
             return original(string, dtype, count, sep=sep, **more)
         return np.frombuffer(string.encode("latin-1") if isinstance(string, str) else string, dtype, count).copy()
@@ -137,7 +137,7 @@ LEFTOVERS = (
 
 
 def python_2_hint(error: BaseException) -> str:
-    """PYTHON_2 if an error comes from a name that only Python 2 has, else nothing."""
+    """Return PYTHON_2 if an error comes from a name or syntax that only Python 2 has, else ""."""
     name = getattr(error, "name", None)
     known = isinstance(error, NameError | AttributeError | ModuleNotFoundError) and name in LEFTOVERS
     return PYTHON_2 if known or isinstance(error, SyntaxError) else ""

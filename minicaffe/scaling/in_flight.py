@@ -42,7 +42,7 @@ AHEAD = 2
 
 @contextmanager
 def in_flight(function: Callable[[Item], Result], items: Iterable[Item], count: int) -> Iterator[Iterator[Result]]:
-    """function(item) for each item, in their order, by `count` processes; with one, in this process.
+    """Give function(item) for each item, in order, computed by `count` processes; by this one if count is 1.
 
     The next item is read when a process is idle. What function, or reading an item, raises is raised in its place, after the
     results of the items before. If the block ends before the items do, those being computed have PATIENCE to end.
@@ -105,14 +105,14 @@ def _in_order(workers: Sequence[_Worker], items: Iterator[Any]) -> Iterator[Any]
 
 @dataclass(frozen=True)
 class _Answer(Generic[Result]):
-    """The value of an item or what was raised, and the warnings meanwhile."""
+    """The value of an item or its error, and the warnings issued meanwhile."""
 
     value: Result | None = None
     error: Exception | None = None
     warned: Sequence[tuple[str, type[Warning], str, int]] = ()
 
     def result(self, registry: dict[Any, Any]) -> Result | None:
-        """Return the value, or raise the error. registry: of the warnings so far, so that each is shown once."""
+        """Return the value, or raise the error. registry: the warnings so far, so that each is shown once."""
         for text, category, file, line in self.warned:
             warnings.warn_explicit(text, category, file, line, registry=registry)
         if self.error is not None:
@@ -121,7 +121,7 @@ class _Answer(Generic[Result]):
 
 
 class _Worker:
-    """A forked process that computes items. others: those forked before."""
+    """A forked process that computes items. others: the processes forked before."""
 
     def __init__(self, function: Callable[[Any], Any], others: Sequence[_Worker]) -> None:
         from multiprocessing import get_context
@@ -140,14 +140,14 @@ class _Worker:
         its_end.close()
 
     def give(self, item: object) -> None:
-        """Let it compute an item. Raises Error if the process has ended."""
+        """Send an item to the process. Raises Error if it has ended."""
         try:
             self.connection.send(item)
         except OSError:
             raise self._ended() from None
 
     def answer(self) -> _Answer[Any]:
-        """Return what it computed. Raises Error if the process has ended."""
+        """Wait for the process's answer and return it. Raises Error if the process has ended."""
         try:
             answer: _Answer[Any] = self.connection.recv()
             return answer

@@ -1,5 +1,6 @@
-"""SIGINT (Ctrl-C) and SIGTERM stop a command: both raise KeyboardInterrupt, so that unfinished files are removed, and wait for
-blocks that must not be interrupted. Training handles signals in signals.py.
+"""SIGINT (Ctrl-C) and SIGTERM stop a command: both raise KeyboardInterrupt, so that unfinished files are removed.
+
+Both wait for the end of a block that must not be interrupted. Training handles signals in signals.py.
 """
 
 from __future__ import annotations
@@ -12,24 +13,24 @@ from minicaffe.training.signals import STOPS, handled
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM was received."""
+    """The exception for SIGTERM."""
 
 
 def exit_status(stop: KeyboardInterrupt) -> int:
-    """130 for Ctrl-C, 143 for SIGTERM, as in a shell."""
+    """Return the exit status as a shell does: 130 for Ctrl-C, 143 for SIGTERM."""
     return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
 
 
 @contextmanager
 def sigterm_stops() -> Iterator[None]:
-    """Let SIGTERM raise, in the block, Terminated (in the main thread only)."""
+    """In the block, let SIGTERM raise Terminated (in the main thread only)."""
     with handled({signal.SIGTERM: _terminate}):
         yield
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Delay a stop to the end of the block, but not a second one. Signal handlers set in the block are removed after it."""
+    """Delay a stop to the end of the block, but not a second stop. Signal handlers set in the block are removed after it."""
     received: list[int] = []
 
     def note(number: int, _: object) -> None:

@@ -69,7 +69,7 @@ NAMES = {**vars(boxes), **vars(layers), **vars(rois), **vars(sequences)}
 
 
 class Apply(nn.Module):
-    """A step without weights."""
+    """A Module of a function without weights."""
 
     def __init__(self, kind: str, function: Step) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Apply(nn.Module):
 
 
 def form(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], given: Mapping[str, Form]) -> nn.Module:
-    """Return the Module for a layer; given: the caller's forms, by type. Raises LayerError where there is none."""
+    """Return the Module for a layer. given: the caller's forms, by type. Raises LayerError if there is none."""
     names = [layer.param.python_param.layer, layer.type]
     made = next((given[name] for name in names if name in given), None) or torch_form.get(type(layer))
     if made is None and is_built_in(type(layer)) and layer.num_top != 0:
@@ -99,7 +99,7 @@ def form(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], given: Mappi
 
 
 def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[Source, str]:
-    """Return the source that to-torch writes for one layer of the bottoms x0, x1, ..., and the text of its tops."""
+    """Return the source that to-torch writes for one layer, and the text of its tops. Its bottoms are x0, x1, ..."""
     made, function = Source(), source.get(type(layer))
     if function is None:
         raise layer.error("has no line of PyTorch: @minicaffe.porting.torch_source.source adds one for its class", "type")
@@ -149,7 +149,7 @@ def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[So
 def written(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
     """Return the lines that to-torch writes, as a function. They fit maps of any size, and have no weights.
 
-    The text that is evaluated has numbers and names of minicaffe alone, no text of a prototxt.
+    The evaluated text consists of numbers and minicaffe's names; nothing in it comes from a prototxt.
     """
     inputs = ", ".join(f"x{i}" for i in range(len(bottom)))
     step: Step = eval(f"lambda {inputs}: ({write(layer, bottom, top)[1]})", NAMES)
@@ -180,7 +180,10 @@ def convolution(layer: Convolution, bottom: Sequence[Blob], top: Sequence[Blob])
 
 @torch_form(Pooling, Upsample, Interp)
 def maps(layer: Pooling | Upsample | Interp, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
-    """Return the written lines; for masks, random windows, and float64 maps, which Caffe resizes in float32, the layer."""
+    """Return the written lines, or the layer itself for masks, random windows, and float64 maps of Interp.
+
+    Caffe resizes float64 maps in float32.
+    """
     stochastic = isinstance(layer, Pooling) and layer.method == caffe_pb2.PoolingParameter.STOCHASTIC
     exact = isinstance(layer, Interp) and layer.dtype != np.float32
     own = stochastic or exact or len(bottom) > 1 or len(top) > 1
@@ -205,7 +208,7 @@ def bn(layer: BN, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
 
 @torch_form(BatchNorm)
 def batch_norm(layer: BatchNorm, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
-    """Return torch's form, but the layer for NVIDIA's kinds, which have another rule for running statistics."""
+    """Return torch's form, or the layer itself for NVIDIA's kinds, whose rule for running statistics differs."""
     return weights.BatchNorm(layer) if layer.layout == BVLC else OurLayer(layer, bottom, top)
 
 
@@ -221,7 +224,7 @@ def roi_layer(layer: RoiLayer, bottom: Sequence[Blob], top: Sequence[Blob]) -> S
 
 @torch_form(ROIAlignMax)
 def roi_align_max(layer: ROIAlignMax, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
-    """Return a function; its third bottom is the spatial scale."""
+    """Return a function whose third bottom is the spatial scale."""
 
     def run(x: Tensor, rois: Tensor, scale: Tensor | None = None) -> Tensor:
         operator = layer.operator
@@ -236,7 +239,7 @@ def deformable_psroi_pooling(layer: DeformablePSROIPooling, bottom: Sequence[Blo
     group, n = operator.group_size, operator.sample_per_part
 
     def axis(start: Tensor, step: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return used, low, high and share of high, each (R, K, G, G, n), of start (R, K, G, G) and step (R,)."""
+        """Return (used, low, high, share of high), each (R, K, G, G, n), from start (R, K, G, G) and step (R,)."""
         number = torch.arange(n, dtype=start.dtype, device=start.device)
         places = start[..., None] + number * step[:, None, None, None, None]
         used = (places >= -0.5) & (places <= size - 0.5)
@@ -275,7 +278,7 @@ def deformable_psroi_pooling(layer: DeformablePSROIPooling, bottom: Sequence[Blo
 
 
 def _neighbours(low: Tensor, high: Tensor, share: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Return (pixel, share) of both pixels of a sample along an axis."""
+    """Return (pixel, share) of the two pixels next to a sample along an axis."""
     return (low, 1 - share), (high, share)
 
 

@@ -1,4 +1,4 @@
-"""The losses that have a torch form, as functions made of the layer: their value is the top's, without its loss_weight."""
+"""The losses that have a torch form, as functions made from the layer. Their value is the top's, without its loss_weight."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ MOST = -math.log(FLT_MIN)
 
 
 def softmax_with_loss(layer: SoftmaxWithLoss, tops: int) -> Step:
-    """Return the loss, and with two tops the probabilities. The gradient does not see that a position's loss is at most
-    MOST.
+    """Return a function that gives the loss, and with two tops the probabilities.
+
+    A position's loss is at most MOST; this limit does not affect the gradient.
     """
     axis, ignore = layer.param.softmax_param.axis, layer.ignore
     weights = None if layer.class_weights is None else torch.from_numpy(layer.class_weights)

@@ -1,4 +1,4 @@
-"""to_torch: a Net as a torch Module, with named parameters, that trains, saves and loads as any other."""
+"""to_torch: a Net as a torch Module with named parameters, which trains, saves and loads like any other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .forms import Form, form, is_source, weight_names
 
 @dataclass(frozen=True)
 class Step:
-    """One layer: its Module's name, and blobs' names."""
+    """One layer: the name of its Module, the names of its blobs, and its loss weights."""
 
     module: str
     bottoms: tuple[str, ...]
@@ -31,7 +31,7 @@ class Step:
 
 @dataclass
 class Weight:
-    """One learnable blob: where it lies in the Module and in the net, and its multipliers."""
+    """One learnable blob: its tensor in the Module, its blob in the net, and its multipliers."""
 
     tensor: Tensor
     blob: Blob
@@ -70,14 +70,14 @@ class CaffeNet(nn.Module):
         self.train(net.phase == TRAIN)
 
     def _new_name(self, layer: str) -> str:
-        """Return a layer's name as a Module's: without dots, and unlike all attributes of this class."""
+        """Return a Module's name for a layer: without dots, and different from all attributes of this class."""
         name = layer.replace(".", "_") or "_"
         while hasattr(self, name):
             name += "_"
         return name
 
     def _join_weights(self, net: Net, layer: Layer, module: nn.Module) -> None:
-        """Note the layer's weights; those that it shares with a layer before become one Parameter."""
+        """Record the layer's weights; weights shared with an earlier layer become one Parameter."""
         for i, name in enumerate(weight_names(module)):
             blob = layer.blobs[i]
             # shared by param's name, so by memory
@@ -92,7 +92,7 @@ class CaffeNet(nn.Module):
                 setattr(module, name, owner.tensor)
 
     def forward(self, *arrays: Tensor, blobs: Sequence[str] = (), **inputs: Tensor) -> dict[str, Tensor]:
-        """Return {name: tensor} of the outputs and of blobs. arrays: the inputs in their order; inputs: by name."""
+        """Return {name: tensor} of the outputs and of the given blobs. arrays: the inputs in order; inputs: by name."""
         wanted = list(dict.fromkeys([*self.outputs, *blobs]))
         values, _ = self._run(arrays, inputs, set(wanted))
         missing = [name for name in wanted if name not in values]
@@ -101,7 +101,7 @@ class CaffeNet(nn.Module):
         return {name: values[name] for name in wanted}
 
     def loss(self, *arrays: Tensor, **inputs: Tensor) -> Tensor:
-        """Return the loss: the sum of the tops that have a loss_weight, times it."""
+        """Return the loss: the sum of the tops that have a loss_weight, each times its loss_weight."""
         _, losses = self._run(arrays, inputs, set())
         if not losses:
             raise Error("the net has no loss: no top has a loss_weight")
@@ -110,7 +110,7 @@ class CaffeNet(nn.Module):
     def _run(
         self, arrays: Sequence[Tensor], inputs: dict[str, Tensor], wanted: set[str]
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Run all layers: the final values of the blobs wanted, and the terms of the loss."""
+        """Run all layers; return the final values of the blobs wanted, and the terms of the loss."""
         if len(arrays) > len(self.inputs):
             raise Error(f"{len(arrays)} inputs given, the net has {len(self.inputs)}: {', '.join(self.inputs)}")
         values = {**dict(zip(self.inputs, arrays)), **inputs}
@@ -129,7 +129,7 @@ class CaffeNet(nn.Module):
         return values, losses
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Return groups for a torch optimizer, each weight with its lr_mult and decay_mult; frozen ones are left out."""
+        """Return groups for a torch optimizer, by lr_mult and decay_mult. Frozen weights are left out."""
         groups: dict[tuple[float, float], list[Tensor]] = {}
         for weight in self._weights:
             if isinstance(weight.tensor, nn.Parameter) and weight.tensor.requires_grad:
@@ -141,7 +141,7 @@ class CaffeNet(nn.Module):
 
     @torch.no_grad()
     def copy_to(self, net: Net) -> None:
-        """Write the weights into a Net with the same layers, to save them as a caffemodel. Raises Error for another shape."""
+        """Write the weights into a Net with the same layers, to save them as a caffemodel. Raises Error if shapes differ."""
         layers = weight_layers(net.layers)
         for layer, name in self.layer_modules.items():
             module = getattr(self, name)
@@ -154,10 +154,10 @@ class CaffeNet(nn.Module):
 
 
 def to_torch(net: Net, forms: Mapping[str, Form] | None = None) -> CaffeNet:
-    """Return net, with copies of its weights, as a torch Module; it trains if the net's phase is TRAIN.
+    """Return net, with copies of its weights, as a torch Module. It is in training mode if the net's phase is TRAIN.
 
-    forms: what makes a Module of a layer, by the layer's type (or a Python layer's class), for types of yours:
-    a function of (layer, bottoms, tops), or minicaffe.torch.OurLayer.
+    forms: makers of Modules for your own types, by layer type (or a Python layer's class): a function of (layer, bottoms,
+    tops), or minicaffe.torch.OurLayer.
     Raises LayerError for a layer without a form; it names the layer and its place.
     """
     return CaffeNet(net, forms or {})

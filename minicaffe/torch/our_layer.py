@@ -1,4 +1,4 @@
-"""OurLayer: a layer of minicaffe as a step of a torch Module, on the CPU, for types without a torch function."""
+"""OurLayer: a layer of minicaffe as a step of a torch Module, on the CPU, for types that torch lacks."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Run(Function):
 
 
 class OurLayer(nn.Module):
-    """A new layer of the same parameters, on separate blobs. Weights: blob0, blob1, ...
+    """A new layer with the same parameters, on separate blobs. Weights: blob0, blob1, ...
 
-    It computes in the net's type; tops that have a gradient, but for losses, are of the first bottom's.
+    It computes in the net's type. Tops with a gradient have the first bottom's type, except for losses.
     """
 
     def __init__(self, layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -61,7 +61,7 @@ class OurLayer(nn.Module):
         return tops if self.layer.is_loss else tuple(top.to(given[0].dtype) for top in tops)
 
     def run(self, given: Sequence[Tensor], run: object) -> tuple[Tensor, ...]:
-        """Return the tops of bottoms and weights; run: which forward this is."""
+        """Return the tops for the given bottoms and weights. run: a token that identifies this forward."""
         for blob, tensor in zip([*self.bottoms, *self.layer.blobs], given, strict=True):
             blob.reshape(tuple(tensor.shape))
             blob.data[...] = self._array(tensor)
@@ -74,7 +74,7 @@ class OurLayer(nn.Module):
     def gradients(
         self, given: Sequence[Tensor], run: object, dtops: Sequence[Tensor], needed: Sequence[bool]
     ) -> list[Tensor | None]:
-        """Return the gradients in bottoms and weights that are needed."""
+        """Return the gradients in the given bottoms and weights; None where not needed."""
         if self.last is not run:  # another forward has used the blobs since: compute this one again
             self.run(given, run)
         for blob, dtop in zip(self.tops, dtops, strict=True):

@@ -89,13 +89,13 @@ def _text(x: object) -> str:
 
 
 def grid(size: Size, spatial_scale: float) -> dict[str, Any]:
-    """Return the parameters that operators with an output size have in common."""
+    """Return the parameters that all operators with an output size share."""
     pooled_h, pooled_w = pair(size)
     return {"pooled_h": pooled_h, "pooled_w": pooled_w, "spatial_scale": float(spatial_scale)}
 
 
 def pair(size: Size) -> tuple[int, int]:
-    """Return an output size, one number or (height, width)."""
+    """Return an output size, given as one number or (height, width), as a pair."""
     both: Any = (size, size) if hasattr(size, "__index__") else size  # also NumPy's and torch's whole numbers
     try:
         h, w = both
@@ -140,8 +140,9 @@ def ps_roi_align(x: Tensor, rois: Rois, group_size: int, spatial_scale: float = 
 
 
 def nms(dets: Tensor, scores: Tensor | float, threshold: float | None = None) -> Tensor:
-    """Return the indices (K,) of the boxes that are kept, best first: nms(boxes (N, 4), scores (N,), threshold), or nms(dets
-    (N, 5), threshold) with the score in column 4.
+    """Return the indices (K,) of the boxes that are kept, best first.
+
+    Call nms(boxes (N, 4), scores (N,), threshold), or nms(dets (N, 5), threshold) with the score in column 4.
 
     Areas count both ends (+1), and a box goes when it overlaps a better one by more than threshold, as in py-faster-rcnn
     and maskrcnn-benchmark; torchvision.ops.nms has no +1. Computed by the CPU, in float for half and bfloat16.
@@ -189,7 +190,7 @@ class RoIAlignMax(RoIPool):
 
 
 class _RoIPooling(RoIPool):
-    """RoIPool of (pooled_height, pooled_width, spatial_scale)."""
+    """RoIPool with the arguments (pooled_height, pooled_width, spatial_scale)."""
 
     def __init__(self, pooled_height: int, pooled_width: int, spatial_scale: float) -> None:
         super().__init__((int(pooled_height), int(pooled_width)), spatial_scale)
@@ -197,7 +198,7 @@ class _RoIPooling(RoIPool):
 
 
 class RoIPoolFunction:
-    """RoIPoolFunction(pooled_height, pooled_width, spatial_scale)(features, rois), as before PyTorch 1.5."""
+    """The function of PyTorch before 1.5: RoIPoolFunction(pooled_height, pooled_width, spatial_scale)(features, rois)."""
 
     def __init__(self, pooled_height: int, pooled_width: int, spatial_scale: float) -> None:
         self.pooled_height, self.pooled_width = int(pooled_height), int(pooled_width)
@@ -208,7 +209,7 @@ class RoIPoolFunction:
 
 
 class ROIAlign(nn.Module):
-    """roi_align as a Module, with maskrcnn-benchmark's arguments and text."""
+    """roi_align as a Module, with maskrcnn-benchmark's arguments and repr."""
 
     def __init__(self, output_size: Size, spatial_scale: float, sampling_ratio: int, aligned: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The ROI operators on tensors on a GPU: the kernels of cuda/ work on the tensors' memory. Needs minicaffe[gpu].
+"""The ROI operators on tensors on a GPU: the kernels of cuda/ read and write the tensors' memory. Needs minicaffe[gpu].
 
     our stream waits for torch's current one -> kernels -> the host waits for ours, and raises what they found of bad rois
 
@@ -48,8 +48,9 @@ def lent(tensor: Tensor) -> DeviceArray:
 
 
 class _Own(threading.local):
-    """A thread's streams, by GPU, and the kernels of the operators that it used last, with their scratch memory: streams that
-    threads shared would raise one thread's bad rois in another.
+    """A thread's streams, by GPU, and the kernels of the operators that it used last, with their scratch memory.
+
+    Each thread has its own: on a shared stream, one thread's bad rois would raise an error in another.
     """
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ def pool_on_gpu(operator: RoiOperator, x: Tensor, rois: Tensor) -> Tensor:
 
 
 def backward_on_gpu(operator: RoiOperator, dy: Tensor, x: Tensor, rois: Tensor) -> Tensor:
-    """Return dx of x's shape."""
+    """Return dx, of x's shape."""
     x, rois = x.detach().contiguous(), rois.contiguous()
     if not dy.numel() or not x.numel():
         return torch.zeros_like(x)
@@ -106,7 +107,7 @@ def _watch(rois: int) -> int:
 
 @contextmanager
 def on_gpu(operator: RoiOperator, x: Tensor) -> Iterator[Any]:
-    """Send launches to x's GPU, after what torch has queued there; at the end wait for them. Gives the operator's kernels."""
+    """In the block, run on x's GPU after torch's queued work; at the end wait. Gives the operator's kernels."""
     dtype = np.dtype(np.float64 if x.dtype == torch.float64 else np.float32)
     with gpu.chosen(x.device.index or 0) as device:
         stream = _own.streams.get(device.ordinal)

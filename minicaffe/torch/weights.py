@@ -1,4 +1,4 @@
-"""The types with learnable blobs as torch Modules. names: what the blobs are called, in their order.
+"""The layer types with learnable blobs as torch Modules. names: the names of the blobs, in order.
 
 A Module is built from the layer, its bottoms and its tops; forward takes and returns tensors in their order.
 """
@@ -26,14 +26,14 @@ def copied(layer: Layer, index: int) -> Tensor:
 
 
 def learnt(layer: Layer, index: int) -> nn.Parameter:
-    """Return a copy of a layer's blob as a Parameter, frozen where its lr_mult is 0."""
+    """Return a copy of a layer's blob as a Parameter, frozen if its lr_mult is 0."""
     specs = layer.param.param
     frozen = index < len(specs) and specs[index].lr_mult == 0  # Caffe's way to freeze a weight
     return nn.Parameter(copied(layer, index), requires_grad=not frozen)
 
 
 class Weighted(nn.Module):
-    """weight and bias from a layer's blobs; names says which there are."""
+    """A Module with weight and bias from a layer's blobs; names lists those that exist."""
 
     names: tuple[str, ...] = ("weight", "bias")
     weight: Any  # a Parameter, or None
@@ -52,7 +52,7 @@ class Weighted(nn.Module):
 
 
 class InnerProduct(Weighted):
-    """InnerProduct; the weight lies as Caffe's does, transposed or not, and with normalize is not scaled."""
+    """InnerProduct; the weight has Caffe's layout, transposed or not, and with normalize is stored unscaled."""
 
     def __init__(self, layer: OurInnerProduct) -> None:
         super().__init__(layer)
@@ -83,28 +83,28 @@ class Dropout(nn.Module):
 
 
 class PReLU(Weighted):
-    """PReLU."""
+    """PReLU with Caffe's slopes, per channel or shared."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.prelu(x, self.weight.reshape(-1))  # a shared slope is a scalar here, (1,) in torch
 
 
 class Parameter(Weighted):
-    """Parameter: the weight itself."""
+    """Parameter, whose output is the weight itself."""
 
     def forward(self) -> Tensor:
         return self.weight
 
 
 def along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
-    """Return weight in a shape that goes with x where it lies along x's axes from axis on."""
+    """Return weight reshaped to broadcast along x's axes from axis on."""
     start = axis % x.ndim if weight.ndim else 0
     # ones for the axes after it, so that it broadcasts
     return weight.reshape(weight.shape + (1,) * (x.ndim - start - weight.ndim))
 
 
 class Scale(Weighted):
-    """Scale; with two bottoms the second is the scale, and a learnt blob the bias."""
+    """Scale; a second bottom is the scale, and a learnt blob then the bias."""
 
     def __init__(self, layer: Layer, second: bool) -> None:
         self.names = ("bias",) if second else ("weight", "bias")
@@ -117,7 +117,7 @@ class Scale(Weighted):
 
 
 class Bias(Weighted):
-    """Bias; with two bottoms the second is the bias."""
+    """Bias; a second bottom is the bias."""
 
     names = ("bias",)
 
@@ -169,8 +169,9 @@ class BatchNorm(nn.Module):
 
 
 class BN(nn.Module):
-    """BN of PSPNet, with its running statistics as buffers (the batch's are used where the Module trains and is not frozen), or
-    of SegNet.
+    """BN of PSPNet, with its running statistics as buffers, or of SegNet.
+
+    PSPNet's uses the batch's statistics if the Module trains and is not frozen.
     """
 
     names: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""Tools that show what a net does: traces, explanations, drawings, summaries, times."""
+"""Tools that show how a net computes: traces, explanations, drawings, summaries, times."""

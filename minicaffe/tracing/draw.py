@@ -1,6 +1,6 @@
-"""Draw a net as SVG, PNG, PDF or Graphviz's text, with the functions of pycaffe's caffe.draw but without Graphviz.
+"""Drawings of a net as SVG, PNG, PDF or Graphviz's text, with the functions of pycaffe's caffe.draw but without Graphviz.
 
-    draw_net_to_file(net_param, "net.svg", rankdir="TB")        # `minicaffe draw net.prototxt net.svg` on the command line
+    draw_net_to_file(net_param, "net.svg", rankdir="TB")        # `minicaffe draw net.prototxt -o net.svg` on the command line
 
 Layers are boxes, blobs are round; an in-place layer is in the box of the layer whose blob it overwrites. Arrows lead in one of
 four directions.
@@ -63,7 +63,7 @@ LayerParameter = caffe_pb2.LayerParameter
 
 @dataclass
 class Node:
-    """A box: its lines of text, its colour, and whether its ends are round (a blob's)."""
+    """A box: its lines of text, its colour, and whether its ends are round (as a blob's are)."""
 
     lines: list[str]
     fill: str
@@ -81,7 +81,7 @@ class Graph:
 
 @dataclass
 class Picture:
-    """The picture in pixels: boxes (left, top, right, bottom) and arrows as points."""
+    """A drawing in pixels: boxes (left, top, right, bottom), and arrows as lists of points."""
 
     size: Point
     boxes: list[tuple[float, float, float, float]]
@@ -89,7 +89,7 @@ class Picture:
 
 
 def arrange(graph: Graph, rankdir: str) -> Picture:
-    """Arrange a graph whose arrows lead down (TB), up (BT), right (LR) or left (RL)."""
+    """Return the places of a graph's boxes and arrows. Arrows lead down (TB), up (BT), right (LR) or left (RL)."""
     sizes = [(LETTER * max(map(len, node.lines)) + 2 * PAD, LINE * len(node.lines) + 2 * PAD * 0.6) for node in graph.nodes]
     sideways = rankdir in ("LR", "RL")
     lengths = [(height, width) if sideways else (width, height) for width, height in sizes]  # along, across
@@ -114,7 +114,7 @@ def arrange(graph: Graph, rankdir: str) -> Picture:
 
 
 def _border(box: tuple[float, float, float, float], towards: Point, sideways: bool) -> Point:
-    """Return the middle of the side of box that faces a point."""
+    """Return the middle of the box's side that faces a point."""
     left, top, right, bottom = box
     if sideways:
         return (right if towards[0] > (left + right) / 2 else left, (top + bottom) / 2)
@@ -153,7 +153,7 @@ def svg(graph: Graph, rankdir: str) -> str:
 
 
 def dot(graph: Graph, rankdir: str) -> str:
-    """Return the drawing in Graphviz's language, which Graphviz lays out."""
+    """Return the graph as Graphviz's text."""
     out = [
         f'digraph "{_escaped(graph.title)}" {{',
         f"  rankdir={rankdir};",
@@ -169,12 +169,12 @@ def dot(graph: Graph, rankdir: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    r"""Return text for a quoted string of Graphviz's, in which \N means the node's name."""
+    r"""Return text escaped for a quoted string of Graphviz, in which \N means the node's name."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def bitmap(graph: Graph, rankdir: str, kind: str = "png") -> bytes:
-    """Return the drawing as the bytes of a PNG, or of a PDF whose page it is. Raises LimitError for more than limits.pixels."""
+    """Return the drawing as the bytes of a PNG or a one-page PDF. Raises LimitError for more than limits.pixels."""
     from PIL import Image, ImageDraw
 
     picture = arrange(graph, rankdir)
@@ -200,7 +200,7 @@ def bitmap(graph: Graph, rankdir: str, kind: str = "png") -> bytes:
 
 
 def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Return Pillow's font; of size FONT if Pillow is 10.1 or newer."""
+    """Return Pillow's default font, in size FONT if Pillow is 10.1 or newer."""
     from PIL import ImageFont
 
     try:
@@ -237,7 +237,7 @@ def get_layer_lr_mult(layer: LayerParameter) -> str:
 
 
 def get_layer_label(layer: LayerParameter, rankdir: str = "LR", display_lrm: bool = False) -> str:
-    """Return the lines in a layer's box: its name, its type with the main parameters, and with display_lrm its multipliers."""
+    """Return the lines in a layer's box: its name, its type with the main parameters, and its multipliers if display_lrm."""
     lines = [on_one_line(layer.name), on_one_line(" ".join(filter(None, [layer.type, layer_details(layer)])))]
     if display_lrm and get_layer_lr_mult(layer):
         lines.append(get_layer_lr_mult(layer))
@@ -301,7 +301,7 @@ def net_graph(
     display_lrm: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Graph:
-    """Return the boxes and arrows of a net. phase: omits the layers of the other phase. shapes: written in the blobs."""
+    """Return the boxes and arrows of a net. phase: leaves out the other phase's layers. shapes: written in the blobs' boxes."""
     net, _ = upgrade_net(caffe_net)
     layers = list(net.layer)
     if phase is not None:
@@ -311,7 +311,7 @@ def net_graph(
 
 
 class _Builder:
-    """Adds layers one by one. blobs: the node with each blob's current contents."""
+    """A builder of a graph, layer by layer. blobs: the node with each blob's current contents."""
 
     def __init__(self, title: str, label_edges: bool, display_lrm: bool, shapes: Mapping[str, Sequence[int]]) -> None:
         self.graph = Graph(on_one_line(title))
@@ -361,7 +361,7 @@ def draw_net(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> bytes:
-    """Return the picture of a net, as ext: "svg", "png", "pdf", or Graphviz's text as "dot" or "gv".
+    """Return the picture of a net in the format ext: "svg", "png", "pdf", or Graphviz's text as "dot" or "gv".
 
     rankdir: TB (down), BT (up), LR (right), RL (left). Raises Error.
     """
@@ -383,7 +383,7 @@ def draw_net_to_file(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Write the picture of a net; the suffix, .svg, .png, .pdf, .dot or .gv, selects the format. Raises Error."""
+    """Write the picture of a net. The suffix selects the format: .svg, .png, .pdf, .dot or .gv. Raises Error."""
     ext = Path(filename).suffix[1:].lower()
     picture = draw_net(caffe_net, rankdir, ext, phase, display_lrm, shapes=shapes)
     with replacing(filename) as temporary:

@@ -42,7 +42,7 @@ class Layout:
 
 
 def hosts(layers: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[int | None]:
-    """Return for each layer (bottoms, tops) the one whose box it joins, None for a box of its own.
+    """Return, for each layer (bottoms, tops), the layer whose box it joins; None for a box of its own.
 
     A layer that works in place joins the writer of its blob, unless another layer has read that blob since.
     """
@@ -63,7 +63,7 @@ def hosts(layers: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[int | N
 
 
 def layout(sizes: Sequence[Point], edges: Sequence[Edge]) -> Layout:
-    """Place nodes of these sizes (along, across), connected by edges (from, to) without cycles."""
+    """Return the places of nodes with these sizes (along, across), connected by edges (from, to) without cycles."""
     ranks = ranked(len(sizes), edges)
     sizes, rank_of, links, chains = _with_waypoints(sizes, edges, ranks)
     before, after = _neighbours(links)
@@ -83,7 +83,7 @@ def layout(sizes: Sequence[Point], edges: Sequence[Edge]) -> Layout:
 
 
 def ranked(nodes: int, edges: Sequence[Edge]) -> list[int]:
-    """Return the rank of each node: one more than the highest before it; a source is one below its lowest successor."""
+    """Return each node's rank: one more than its highest predecessor's; for a source, one less than its lowest successor's."""
     before, after = _neighbours(edges)
     order = list(TopologicalSorter({node: before[node] for node in range(nodes)}).static_order())
     ranks = [0] * nodes
@@ -108,7 +108,7 @@ def _neighbours(edges: Sequence[Edge]) -> tuple[Near, Near]:
 def _with_waypoints(
     sizes: Sequence[Point], edges: Sequence[Edge], ranks: Sequence[int]
 ) -> tuple[list[Point], list[int], list[Edge], list[list[int]]]:
-    """Add a node of no size in each rank that an edge passes: sizes, ranks, edges of length 1, waypoints by edge."""
+    """Add a node of no size in each rank that an edge passes; return sizes, ranks, edges of length 1, and waypoints by edge."""
     all_sizes, all_ranks, links, chains = list(sizes), list(ranks), [], []
     lengths = sorted(ranks[end] - ranks[start] for start, end in edges)
     # shortest edges first
@@ -150,7 +150,7 @@ def _along(order: list[list[int]], sizes: Sequence[Point], before: Near, after: 
 
 
 def _spaced(row: Sequence[int], wanted: Mapping[int, float], sizes: Sequence[Point]) -> dict[int, float]:
-    """Centres as near the wanted ones as the row's order and gaps allow: the mean of a push right and a push left."""
+    """Return centres near the wanted ones that keep the row's order and gaps: the mean of a push right and a push left."""
     right, left = dict(wanted), dict(wanted)
     for a, b in pairwise(row):
         right[b] = max(right[b], right[a] + (sizes[a][0] + sizes[b][0]) / 2 + GAP_ALONG)
@@ -160,7 +160,7 @@ def _spaced(row: Sequence[int], wanted: Mapping[int, float], sizes: Sequence[Poi
 
 
 def _across(order: list[list[int]], sizes: Sequence[Point]) -> tuple[dict[int, float], float]:
-    """Return each rank's centre across the ranks, and the length of all."""
+    """Return the centre of each rank across the ranks, and the total length."""
     centres: dict[int, float] = {}
     at = 0.0
     for rank, row in enumerate(order):

@@ -1,4 +1,4 @@
-"""Film: watches a training, leaves a frame in a folder every N iterations, and makes one HTML file of them.
+"""Film: records a training as a frame in a folder every N iterations, and makes one HTML file of them.
 
 with minicaffe.Film(solver, "film", every=50, net="test.prototxt", images=["photo.jpg"]) as film:
     solver.solve()
@@ -66,16 +66,17 @@ FileName = str | os.PathLike[str]
 
 
 class Film:
-    """A context manager: at both ends of its block, and every `every` iterations of solver's training, it leaves a frame in
-    folder: the losses so far, the learning rate, the filters of the first layer that has some, and what the net sees.
+    """A context manager that leaves frames in folder, at both ends of its block and every `every` iterations of the training.
 
-    net: a test prototxt of the detector that is trained, or a Detector; it is shown images, files of which the default are the
-    first ones of the roidb. Without it, a classifier with a test net is shown that one's first batch, any other net nothing.
-    classes: the names, the background's first. images, classes: of a detector.
-    Make it after set_roidb and restore. The training is the same as without it: the film has a net, data and random numbers of
-    its own. A folder that holds frames already is continued: those after solver.iter are replaced. On several ranks rank 0
-    writes. `note` is why nothing but losses and filters is shown, or "".
-    Raises Error for a net that is no detector or not of these layers, and for a folder with a film of other photos.
+    A frame shows the losses so far, the learning rate, the filters of the first layer that has some, and the net's results.
+
+    net: a test prototxt of the detector that is trained, or a Detector. It is shown images, a list of files (default: the
+    roidb's first images). Without net, a classifier with a test net is shown that net's first batch; any other net is shown
+    nothing. classes: the names, the background's first.
+    Make the film after set_roidb and restore. It does not change the training: it has its own net, data and random numbers. A
+    folder that already holds frames is continued, and frames after solver.iter are replaced. On several ranks, rank 0 writes.
+    `note` is the reason why only losses and filters are shown, or "".
+    Raises Error for a net that is no detector or has other layers, and for a folder with a film of other photos.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class Film:
         self._recording = False
 
     def write(self, path: FileName | None = None) -> Path:
-        """Write the page (default: film.html in the folder); its path."""
+        """Write the page; return its path (default: film.html in the folder)."""
         target = Path(path) if path else unlinked(self.folder / PAGE)
         if not self.solver.exchange.rank:
             write_film(self.folder, target)
@@ -172,7 +173,7 @@ class Film:
         return [(f"image {i}", x) if isinstance(x, np.ndarray) else (os.path.basename(x), load_image(x)) for i, x in given]
 
     def _batch(self) -> Batch | None:
-        """Return the first test net's first batch, if it is a classifier."""
+        """Return a view of the first test net's first batch, or None if that net is not a classifier."""
         self.note = "no test net of a detector is given, and the solver has none of a classifier: losses and filters alone"
         for net in self.solver.test_nets[:1]:
             try:
@@ -188,7 +189,7 @@ class Film:
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """Let rank 0 work without a random number of the training."""
+        """In the block, let rank 0 work without using the training's random numbers."""
         with nullcontext() if self.solver.exchange.rank else self.solver.exchange.alone(), rng.aside():
             yield
 
@@ -222,14 +223,12 @@ class Film:
 
 
 def _without_pictures(head: Head) -> Head:
-    """Drop the pictures, which other versions of Pillow encode otherwise, and the accuracies, which older films lack."""
+    """Return the head without its pictures, which other versions of Pillow encode differently, and its accuracies."""
     return Head(head.net, [replace(photo, picture="") for photo in head.photos])
 
 
 def filters(net: Net) -> Filters | None:
-    """Return the filters of the first layer that has some larger than 1x1; those of 3 inputs, which see pictures, in
-    colours.
-    """
+    """Return the filters of the first layer that has some larger than 1x1; in colours if it has 3 inputs."""
     arrays = ((name, arrays[0]) for name, arrays in weights_of(net).items())
     name, weight = next(((name, x) for name, x in arrays if x.ndim == 4 and x.shape[2] * x.shape[3] > 1), ("", np.zeros(0)))
     if not weight.size:

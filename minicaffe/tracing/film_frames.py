@@ -1,4 +1,4 @@
-"""The frames of a film: what they show besides filters, a detector on photos or a classifier on a batch, and their files.
+"""The frames of a film and their files. A frame shows filters, and a detector on photos or a classifier on a batch.
 
 The files are film.json, and frame_000000050.json and so on. Each is written whole or not at all. A folder may come from a
 stranger: what is read from it is checked, and nothing in it is run.
@@ -52,7 +52,7 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True)
 class Photo:
-    """A photo that the net is shown in every frame.
+    """A photo that is shown to the net in every frame.
 
     width, height: in pixels of the photo; picture: it as a JPEG in base64, perhaps smaller, or "" if it is not an image; label:
     its class in the data, or "".
@@ -76,7 +76,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Scored:
-    """A class's score, and of a detection its box: x1, y1, x2, y2 in pixels of the photo, inclusive."""
+    """A class's score; for a detection also its box: x1, y1, x2, y2 in pixels of the photo, inclusive."""
 
     name: str
     score: float
@@ -85,7 +85,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Seen:
-    """The result of the net for a photo. proposals: boxes, the best first; note: why there is nothing, if that has a reason."""
+    """The net's results for a photo. proposals: boxes, the best first; note: the reason if there are none, or ""."""
 
     proposals: list[list[float]] = field(default_factory=list)
     detections: list[Scored] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Filters:
-    """The first layer's filters. png: in base64; text: what the picture shows."""
+    """The filters of the first layer that has some. png: the picture in base64; text: what it shows."""
 
     text: str
     png: str
@@ -105,8 +105,9 @@ class Filters:
 class Frame:
     """A moment of a training.
 
-    iteration: updates done; lr: the learning rate of the next one. iterations: those since the frame before; losses: of each of
-    them the loss and every output of one number, None if not finite. photos: as in the head.
+    iteration: the number of updates; lr: the learning rate of the next one. iterations: those since the last frame; losses: for
+    each of them the loss and every output of one number, None if not finite. photos: the results, in the order of the head's
+    photos.
     """
 
     iteration: int
@@ -118,7 +119,7 @@ class Frame:
 
 
 class Show(Protocol):
-    """The view of each frame: photos, and what net, with the weights of the moment, makes of them."""
+    """A view for each frame: photos, and a net, which gets the current weights and returns its results."""
 
     net: Net
     photos: list[Photo]
@@ -127,7 +128,7 @@ class Show(Protocol):
 
 
 class Photos:
-    """A detector on photos (H, W, 3), BGR, by name: proposals and detections. Raises Error for a net that takes rois."""
+    """A detector on photos (H, W, 3), BGR, with their names. Raises Error for a net that takes rois."""
 
     def __init__(self, detector: Detector, photos: Sequence[tuple[str, NDArray[np.uint8]]]) -> None:
         self.net, self._detector, self._images = detector.net, detector, [image for _, image in photos]
@@ -199,7 +200,7 @@ class Batch:
 
 
 def _item(name: str, values: Array, label: str) -> Photo:
-    """Return an item of a batch, with its picture where it is one: (1 or 3, H, W)."""
+    """Return an item of a batch; with its picture if it has the shape (1 or 3, H, W)."""
     if values.ndim != 3 or values.shape[0] not in (1, 3) or not np.isfinite(values).all():
         return Photo(name, 1, 1, label=label)
     low, high = values.min(), values.max()
@@ -212,7 +213,7 @@ def _rounded(box: Array) -> list[float]:
 
 
 def _shrunk(name: str, rgb: NDArray[np.uint8], label: str = "") -> Photo:
-    """Return a picture (H, W, 3), shrunk for display if large."""
+    """Return a Photo of an image (H, W, 3), RGB, shrunk for display if large."""
     height, width, _ = rgb.shape
     picture, file = Image.fromarray(np.ascontiguousarray(rgb)), io.BytesIO()
     picture.thumbnail((LONG_SIDE, LONG_SIDE))
@@ -226,7 +227,7 @@ def write_head(folder: Path, head: Head) -> None:
 
 
 def write_frame(folder: Path, frame: Frame) -> None:
-    """Write a frame, or replace the one of the same iteration."""
+    """Write a frame; replace an existing one of the same iteration."""
     _write(folder / f"frame_{frame.iteration:09d}.json", frame)
 
 
@@ -303,7 +304,7 @@ def _number(fields: Fields, name: str) -> float:
 
 
 def _finite(values: Any, name: str, count: int | None = None) -> list[float]:
-    """Return numbers that JSON can hold, `count` of them if given."""
+    """Return a list of finite numbers, `count` of them if given. Raises ValueError."""
     found = numbers(items(values, name), name)
     if not np.isfinite(found).all() or (count is not None and len(found) != count):
         raise wrong(name, f"{count or 'a list of'} finite numbers", values)
@@ -315,7 +316,7 @@ def _losses(values: Any, name: str) -> list[float | None]:
 
 
 def _picture(fields: Fields, name: str, begin: bytes) -> str:
-    """Return a picture in base64, or ""."""
+    """Return a picture in base64, or "". Raises ValueError unless it begins with `begin`."""
     text = fields.text(name)
     if text and not base64.b64decode(text, validate=True).startswith(begin):
         raise wrong(fields.path(name), "a picture", text)

@@ -58,7 +58,7 @@ def markdown() -> str:
 
 
 def row(kind: str, layer: type[Layer]) -> list[str]:
-    """Return the cells of one type."""
+    """Return the table's cells for one type."""
     forward = "yes" if layer.forward_cpu is not Layer.forward_cpu else "the class's"
     name = f"`{kind}`" if layer.type == kind else f"`{kind}`, the same as `{layer.type}`"
     blocks = ", ".join(f"`{block}`" for block in sorted(layer.param_block))
@@ -69,7 +69,7 @@ def row(kind: str, layer: type[Layer]) -> list[str]:
 
 
 def takes(layer: type[Layer]) -> str:
-    """Describe a class's bottoms, tops and support in a line."""
+    """Return a line on a class's bottoms, tops and support."""
     has_gpu = layer.forward_gpu is not Layer.forward_gpu and gpu_methods_apply(layer)
     has = {
         "forward": True,
@@ -83,7 +83,7 @@ def takes(layer: type[Layer]) -> str:
 
 
 def _tools(layer: type[Layer]) -> list[str]:
-    """Return the cells of explain, ONNX and torch."""
+    """Return the cells for explain, ONNX and torch."""
     explained = "yes" if layer in explains and (layer in explains_gradient or _only_indices(layer)) else DASH
     exported = "an input" if issubclass(layer, Input) else "yes" if layer in exports else DASH
     if issubclass(layer, Input | DataLayer):
@@ -112,7 +112,7 @@ def _count(count: Count) -> str:
 
 
 def layer_text(kind: str, layer: type[Layer]) -> str:
-    """Return the formula and source, the class's bottoms, tops and errors, the fields with their defaults, and an example."""
+    """Return a type's reference: formula and source, bottoms, tops and errors, fields with defaults, and an example."""
     module = inspect.getdoc(sys.modules[layer.__module__]) or ""
     head = [f"{kind}, the same as {layer.type}"] * (kind != layer.type)
     fields = [line for block in sorted(layer.param_block) for line in _fields(block)]
@@ -120,7 +120,7 @@ def layer_text(kind: str, layer: type[Layer]) -> str:
 
 
 def _fields(block: str) -> Iterator[str]:
-    """Describe a block's fields, one per line: name, type, default, and whose field it is if not BVLC Caffe's."""
+    """Yield a table of a block's fields: name, type, default, and the forks of a field that BVLC Caffe lacks."""
     message = _message(block)
     rows = [(field.name, _type(field), _default(field), _whose(message.name, field.name)) for field in message.fields]
     if rows:
@@ -156,7 +156,7 @@ def _whose(message: str, name: str) -> str:
 
 
 def _example(kind: str, layer: type[Layer]) -> str:
-    """Return a block of the prototxt that can be read, with as many bottoms and tops as the type needs at least."""
+    """Return a valid prototxt block, with as many bottoms and tops as the type needs at least."""
     least = [count if isinstance(count, int) else count[0] for count in (layer.num_bottom, layer.num_top)]
     names = [f'{side}: "{name}"' for side, count in zip(("bottom", "top"), least) for name in _names(side, count)]
     named = next((name for name, built_in in STAND_INS.items() if built_in is layer), None)

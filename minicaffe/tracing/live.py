@@ -48,7 +48,7 @@ Fill = Callable[[Net, bytes | None], NDArray[np.uint8] | None]
 
 
 class _Changed(NamedTuple):
-    """The state of a session after a change, and the first layer that ran for it."""
+    """The state of a session after a change, and the number of the first layer that ran for it."""
 
     text: str
     photo: bytes | None
@@ -58,7 +58,7 @@ class _Changed(NamedTuple):
 
 
 class Live:
-    """A net of a prototxt `text` (from `file`, for messages), traced. More than one thread may call page and answer."""
+    """A traced net of a prototxt `text`. file: its name, for messages. Several threads may call page and answer."""
 
     def __init__(self, text: str, file: str, make: Make, fill: Fill, tracer: Callable[[], Tracer] = Tracer) -> None:
         self._file, self._make, self._fill, self._tracer = file, make, fill, tracer
@@ -69,12 +69,12 @@ class Live:
         self._trace, self._number = self._now.trace, 0
 
     def page(self, python: Json | None = None) -> str:
-        """Return the page, with the editor. python: what worker.js starts from, where the page has no server."""
+        """Return the page with the editor. python: the data for worker.js, if the page has no server."""
         with self._lock:
             return page(self._trace, live={"prototxt": self._text, "file": self._file, "python": python, "shown": self._number})
 
     def answer(self, request: object) -> Json:
-        """Make a change, and answer with the new trace; {"error": message} where it is impossible, with nothing changed."""
+        """Make a change and return the new trace, or explain a number. An error is {"error": message}, and changes nothing."""
         with self._lock:
             try:
                 change = _checked(request)
@@ -152,7 +152,7 @@ class Live:
         return _Changed(self._text, photo, self._now, self._net, 0)
 
     def _refill(self) -> None:
-        """Run the net on the photo before."""
+        """Run the net again on the current photo."""
         self._now.image = self._fill(self._net, self._photo)
         self._net.forward()
 
@@ -185,7 +185,7 @@ class Live:
 
 
 def _same(old: Sequence[object], new: Sequence[object]) -> int:
-    """Return how many of the first ones are the same objects."""
+    """Return the number of leading items that are the same objects in both."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(old, new)))
 
 
@@ -196,7 +196,7 @@ def _checked(request: object) -> Mapping[str, Any]:
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
-    """Return True for a whole number; JSON's true and false are none."""
+    """Return True for an int, but not for JSON's true and false."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -210,7 +210,7 @@ def _bytes(text: object) -> bytes:
 
 
 def _box(box: object, dtype: np.dtype[Any]) -> list[float]:
-    """Return the numbers, each within the range of dtype."""
+    """Return the box's four numbers. Raises Error unless each is within the range of dtype."""
     most = float(np.finfo(dtype).max)
     numbers = [v for v in box if _is_whole(v) or isinstance(v, float)] if isinstance(box, list) and len(box) == 4 else []
     if len(numbers) == 4 and all(-most <= v <= most for v in numbers):  # false for NaN
@@ -219,21 +219,22 @@ def _box(box: object, dtype: np.dtype[Any]) -> list[float]:
 
 
 def _first_reader(net: Net, blob: Blob) -> int:
-    """Return the first layer that reads the blob, or a copy of it that a Split made."""
+    """Return the number of the first layer that reads the blob, or a Split's copy of it."""
     readers = (i for i, node in enumerate(net.nodes) if any(blob.shares_data_with(bottom) for bottom in node.bottoms))
     return next(i for i in readers if not isinstance(net.layers[i], Split))
 
 
 def _first_other(old: Net, new: Net) -> int:
-    """Return the first layer of the new net that differs from the old one's; 0 if that is before an input, which has to be
-    filled.
+    """Return the number of the new net's first layer that differs from the old net's.
+
+    0 if an input follows it, since inputs have to be filled.
     """
     same = sum(1 for _ in takewhile(lambda pair: pair[0].layer.param == pair[1].layer.param, zip(old.nodes, new.nodes)))
     return same if all(node.bottoms for node in new.nodes[same:]) else 0
 
 
 def _take_over(old: Net, new: Net, first: int) -> int:
-    """Copy what the old net's layers before `first` computed; returns where the new one has to go on, `first` or before."""
+    """Copy the results of the old net's layers before `first`; return where the new net has to continue, `first` or earlier."""
     first = _clean(old, first)
     for before, after in zip(old.nodes[:first], new.nodes[:first], strict=True):
         for theirs, mine in zip(before.tops, after.tops, strict=True):
@@ -243,8 +244,9 @@ def _take_over(old: Net, new: Net, first: int) -> int:
 
 
 def _clean(net: Net, first: int) -> int:
-    """Return the first layer from which on the net can run again: `first`, or the one before it whose blob a later layer
-    changed in place.
+    """Return the number of the layer from which the net can run again, `first` or an earlier one.
+
+    It is earlier if a layer from `first` on has changed an earlier layer's blob in place.
     """
     changed = {id(top.data_memory) for node in net.nodes[first:] for top in _in_place(node.bottoms, node.tops)}
     made = (i for i, node in enumerate(net.nodes[:first]) if any(id(top.data_memory) in changed for top in node.tops))

@@ -62,7 +62,7 @@ NEEDED = ("click", "protobuf", "PyYAML", "rich", "threadpoolctl")
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves a session at `address`. port: 0 for any that is free. Raises Error for one that is taken."""
+    """A server of a session at `address`. port: 0 for any free one. Raises Error if the port is taken."""
 
     daemon_threads = True
     allow_reuse_address = False
@@ -79,7 +79,7 @@ class LiveServer(ThreadingHTTPServer):
         self.address = f"http://{self.hosts[0]}{self.path}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Print what the base class prints, but not for a browser that went away before its answer."""
+        """Print the error, unless the browser closed the connection before its answer."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -115,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, "application/json", json.dumps(self.server.live.answer(request), allow_nan=False))
 
     def _allowed(self, path: str) -> bool:
-        """Return True if this is the page's address, as its own browser asks for it; otherwise refuse it."""
+        """Return True for a request to the page's own address and host; refuse any other."""
         mine = secrets.compare_digest(self.path.partition("?")[0].encode(), path.encode())
         if mine and self.headers.get("Host") in self.server.hosts:
             return True
@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def write_site(folder: Path, page: str, named: Mapping[str, Path]) -> None:
-    """Write the site into a folder, which is made. named: the files, by their paths in the worker. Raises Error."""
+    """Write the site into a folder, made if missing. named: the user's files by their paths in the worker. Raises Error."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         script = (files("minicaffe.tracing") / "trace_page_files" / "worker.js").read_bytes()
@@ -167,7 +167,7 @@ def _packages() -> Iterator[tuple[str, bytes]]:
 
 
 def _installed(names: Iterable[str]) -> Iterator[Distribution]:
-    """Yield distributions and what they require; requirements that are not installed are other platforms'."""
+    """Yield distributions and their requirements. Requirements that are not installed are for other platforms."""
     todo, seen = list(names), set[str]()
     for name in todo:  # which grows
         if name.lower() not in seen:
@@ -179,7 +179,7 @@ def _installed(names: Iterable[str]) -> Iterator[Distribution]:
 
 
 def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
-    """Return the files of a package, through links."""
+    """Yield the names and contents of a package's files, following links."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.name.startswith((".", "__pycache__")):
             continue

@@ -1,4 +1,4 @@
-"""Receptive fields: the pixels of a net's input that a cell of a map depends on.
+"""Receptive fields: the pixels of a net's input on which a cell of a map depends.
 
     minicaffe.receptive_field(net, "conv5", 10, 12)["data"]     # Field(rows=range(69, 240), columns=range(101, 272))
 
@@ -21,8 +21,9 @@ from minicaffe.reads import Axis
 
 
 def reads_of(node: Node, bottom: int, top: int) -> tuple[Axis, Axis] | None:
-    """Return the rows and the columns that a cell of a layer's top reads of a bottom; None if it may read any, or if one of
-    these blobs has no maps.
+    """Return the rows and the columns of a bottom that a cell of a top reads.
+
+    None if it may read any of them, or if one of the blobs has no maps.
     """
     if len(node.bottoms[bottom].shape) != 4 or len(node.tops[top].shape) != 4:
         return None
@@ -34,7 +35,7 @@ def reads_of(node: Node, bottom: int, top: int) -> tuple[Axis, Axis] | None:
 class Field:
     """Rows and columns of an input blob, from the first to the last that counts.
 
-    statistics: the layers on the way that take statistics of whole maps, and so let the cell depend on every pixel.
+    statistics: layers on the way that take statistics of whole maps, so that the cell depends on every pixel.
     """
 
     rows: range
@@ -49,12 +50,12 @@ class Field:
 
 
 def receptive_field(net: Net, blob: str, row: int, column: int, layer: str | None = None) -> dict[str, Field]:
-    """Return the field of a cell of a blob (N, C, H, W), in each of the net's input blobs of 4 axes that it depends on.
+    """Return the field of a cell of a blob (N, C, H, W), in each input blob of 4 axes on which the cell depends.
 
-    Of a blob that layers change in place: as `layer` leaves it, the last one by default. The whole input where a layer between
-    mixes all places, as an InnerProduct does; no entry where the cell depends on none (a deconvolution's bias, between the
-    windows).
-    Raises Error for a blob that the net does not have or that has other than 4 axes, and for a cell outside it.
+    layer: for a blob that layers change in place, the layer after which to look (default: the last one). The field is the whole
+    input if a layer between mixes all places, as InnerProduct does. There is no entry if the cell depends on none (a
+    deconvolution's bias, between the windows).
+    Raises Error for an unknown blob, a blob without 4 axes, and a cell outside it.
     """
     if blob not in net.blobs:
         raise Error(f"the net has no blob {blob!r}; it has {', '.join(net.blobs)}")
@@ -70,7 +71,7 @@ def receptive_field(net: Net, blob: str, row: int, column: int, layer: str | Non
 
 @dataclass
 class Cells:
-    """Rows and columns of a map, and the layers on the way to them that take statistics, the last one first."""
+    """Rows and columns of a map, and the layers on the way that take statistics, the last one first."""
 
     rows: set[int] = dataclasses.field(default_factory=set)
     columns: set[int] = dataclasses.field(default_factory=set)
@@ -82,13 +83,13 @@ class Cells:
         self.statistics |= other.statistics
 
     def field(self) -> Field:
-        """Return the field around the cells; there must be some."""
+        """Return the field around the cells, of which there must be some."""
         rows, columns = (range(min(places), max(places) + 1) for places in (self.rows, self.columns))
         return Field(rows, columns, tuple(reversed(self.statistics)))
 
 
 def cells_read(nodes: Sequence[Node], blob: str, cells: Cells) -> dict[str, Cells]:
-    """Return the cells of each input blob of 4 axes that these cells of a blob, as the last node leaves it, depend on."""
+    """Return the cells of each input blob of 4 axes on which these cells of a blob depend, after the last node."""
     found = {blob: cells}
     inputs: dict[str, Cells] = {}
     for node in reversed(nodes):
@@ -102,7 +103,7 @@ def cells_read(nodes: Sequence[Node], blob: str, cells: Cells) -> dict[str, Cell
 
 
 def _followed(node: Node, b: int, t: int, cells: Cells) -> Cells:
-    """Return the cells of bottom b that these cells of top t read. A blob without maps stands for one cell."""
+    """Return the cells of bottom b that these cells of top t read. A blob without maps counts as one cell."""
     if not (cells.rows and cells.columns):
         return Cells()
     shape = node.bottoms[b].shape

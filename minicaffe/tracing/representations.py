@@ -1,4 +1,4 @@
-"""The HTML that notebooks show for a net, a blob and a Tracer; it needs no other file."""
+"""The HTML that notebooks show for a net, a blob and a Tracer, without other files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FRAME_HEIGHT = 720
 
 
 def net_html(net: Net) -> str:
-    """Return a table of the layers with their shapes."""
+    """Return a table of the layers with their shapes, as HTML."""
     rows = []
     for node in net.nodes:
         layer = node.layer
@@ -40,7 +40,7 @@ def net_html(net: Net) -> str:
 
 
 def blob_html(blob: Blob) -> str:
-    """Show shape and statistics; for a blob of maps also a picture of the first ones."""
+    """Return a blob's shape and statistics as HTML; for maps also a picture of the first ones."""
     values = blob.read_data()
     rows = [["data", *_cells(statistics(values))]]
     if blob.diff_state is not MemoryState.UNINITIALISED:
@@ -50,7 +50,7 @@ def blob_html(blob: Blob) -> str:
 
 
 def trace_html(trace: Trace) -> str:
-    """Return the page of a trace in a frame."""
+    """Return a frame with the page of a trace, as HTML."""
     source = escape(page(trace), quote=True)
     style = f"width: 100%; height: {FRAME_HEIGHT}px; border: 1px solid #8888"
     # The sandbox keeps the page's script, and the names in it, away from the notebook.
@@ -58,7 +58,7 @@ def trace_html(trace: Trace) -> str:
 
 
 def _name(text: str) -> str:
-    """Return a name as HTML."""
+    """Return a name escaped for HTML."""
     return escape(on_one_line(text))
 
 
@@ -73,14 +73,14 @@ def _cells(found: Statistics) -> list[str]:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose cells are HTML."""
+    """Return a table as HTML. Its cells are HTML already."""
     head = "".join(f"<th>{column}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _maps(values: NDArray[Any]) -> str:
-    """Show the first item's maps side by side, on one scale and in the colours of trace pages."""
+    """Return a picture of the first item's maps, on one scale and in the colours of trace pages; "" without maps."""
     found = tiles(values, TILE_BYTES)
     if found is None:
         return ""
@@ -90,7 +90,7 @@ def _maps(values: NDArray[Any]) -> str:
 
 
 def maps_html(maps: NDArray[np.uint8], text: str) -> str:
-    """Show maps (C, h, w, 3) side by side, with text below; nothing without Pillow."""
+    """Return maps (C, h, w, 3) side by side with text below, as HTML; "" without Pillow."""
     try:
         data = sheet_png(maps)
     except ImportError:
@@ -99,7 +99,7 @@ def maps_html(maps: NDArray[np.uint8], text: str) -> str:
 
 
 def sheet_png(maps: NDArray[np.uint8]) -> str:
-    """Draw maps (C, h, w, 3) side by side as a PNG in base64."""
+    """Return maps (C, h, w, 3) side by side as a PNG in base64."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -108,7 +108,7 @@ def sheet_png(maps: NDArray[np.uint8]) -> str:
 
 
 def _sheet(maps: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Lay maps (C, h, w, 3) in rows of MOST_ACROSS, with a white gap between them."""
+    """Return one image of maps (C, h, w, 3), in rows of MOST_ACROSS with white gaps."""
     count, height, width, _ = maps.shape
     across = min(count, MOST_ACROSS)
     down = -(-count // across)

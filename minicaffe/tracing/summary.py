@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MemoryNeeds:
-    """Bytes.
+    """The memory of a run, in bytes.
 
     kept: by layers between forwards (Winograd's factors, panels of weights), and from forward to backward. blobs: the data of
-    all. diffs: of weights and blobs, in TRAIN. working: the largest of a layer, besides its blobs. peak: the sum.
-    peak_of_outputs: with keep="outputs"; None in TRAIN.
+    all blobs. diffs: of weights and blobs, in TRAIN. working: the largest working memory of a layer. peak: the sum.
+    peak_of_outputs: the peak with keep="outputs"; None in TRAIN.
     """
 
     weights: int
@@ -79,7 +79,7 @@ def memory_needs(net: Net) -> MemoryNeeds:
 
 
 def _bytes(blobs: Iterable[Blob]) -> int:
-    """Return the bytes of the data of these blobs; shared memory counts once."""
+    """Return the bytes of these blobs' data; shared memory counts once."""
     return sum({id(blob.data_memory): blob.count * blob.dtype.itemsize for blob in blobs}.values())
 
 
@@ -93,7 +93,7 @@ def _diff_bytes(nodes: Sequence[Node]) -> int:
 
 
 def _most_alive(net: Net, working: Sequence[int]) -> int:
-    """Return the most bytes of live blobs and working memory while a layer runs."""
+    """Return the largest sum of the bytes of live blobs and a layer's working memory."""
     lives = lifetimes(net.nodes, [*net.inputs, *net.outputs])
     inner = {name for made in lives.made for name in made}
     alive: dict[str, Blob] = {}
@@ -101,13 +101,13 @@ def _most_alive(net: Net, working: Sequence[int]) -> int:
     taken = most = 0
 
     def end(name: str) -> int:
-        """End a blob's life: the bytes that become free."""
+        """End a blob's life; return the bytes that become free."""
         blob = alive.pop(name)
         holders[id(blob.data_memory)] -= 1
         return 0 if holders[id(blob.data_memory)] else _bytes([blob])
 
     def begin(name: str, blob: Blob) -> int:
-        """Begin a blob's life: the bytes that it takes, less those of a blob that had the name before."""
+        """Begin a blob's life; return the bytes that it takes, less those of the blob that had its name before."""
         before = end(name) if name in alive else 0
         alive[name] = blob
         holders[id(blob.data_memory)] += 1
@@ -124,10 +124,10 @@ def _most_alive(net: Net, working: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """One layer.
+    """The costs of one layer.
 
-    shapes: of its tops. parameters: elements of its learnable blobs. multiply_adds: with weights, in one forward pass; None if
-    the layer's class does not define them. bytes: of the data of tops that share no memory with a bottom.
+    shapes: of its tops. parameters: the elements of its learnable blobs. multiply_adds: with weights, in one forward pass; None
+    if the layer's class does not define them. bytes: of the data of tops that share no memory with a bottom.
     """
 
     name: str
@@ -157,22 +157,22 @@ class NetSummary:
 
     @property
     def multiply_adds(self) -> int:
-        """The multiply-adds of the layers whose class defines them."""
+        """The multiply-adds of the layers whose classes define them."""
         return sum(layer.multiply_adds or 0 for layer in self.layers)
 
     @property
     def not_counted(self) -> list[str]:
-        """The types of the other layers."""
+        """The types of the layers whose classes define no multiply-adds."""
         return sorted({layer.type for layer in self.layers if layer.multiply_adds is None})
 
     @property
     def blob_bytes(self) -> int:
-        """Bytes of all blobs' data: what a forward pass holds besides the weights."""
+        """The bytes of all blobs' data: what a forward pass holds besides the weights."""
         return sum(layer.bytes for layer in self.layers)
 
 
 def summarize(net: Net, rois: int | None = None) -> NetSummary:
-    """Summarize a net at its current input shapes; runs no forward pass.
+    """Return a summary of a net at its current input shapes, without a forward pass.
 
     rois: the number of rois that Proposal gives, by default the most that the settings of its phase allow
     (RPN_POST_NMS_TOP_N). ProposalTarget samples BATCH_SIZE of them; RoIData without an RPN gives BATCH_SIZE.
@@ -203,7 +203,7 @@ def summarize(net: Net, rois: int | None = None) -> NetSummary:
 
 
 def _forks(net: Net) -> list[str]:
-    """Return the choices that were made, and those that are left to the weights."""
+    """Return sentences on the variants chosen, and on those that depend on the weights."""
     chosen = list(net.forks.items())
     for layer in net.layers:
         if isinstance(layer, Forked) and layer.is_ambiguous:
@@ -220,7 +220,7 @@ def _loops(net: Net) -> str:
 
 
 def _reshape(net: Net, rois: int | None) -> None:
-    """Reshape all layers; tops of rois get the number of rois of an image."""
+    """Reshape all layers. Tops with a row for each roi get `rois` rows, or the usual number."""
     for node in net.nodes:
         node.layer.reshape_pass(node.bottoms, node.tops)
         if isinstance(node.layer, DynamicTops) and node.layer.dynamic_rois:
@@ -228,7 +228,7 @@ def _reshape(net: Net, rois: int | None) -> None:
 
 
 class Times:
-    """Milliseconds of each layer's forward and backward; in GPU mode measured by the device (events)."""
+    """The milliseconds of each layer's forward and backward; in GPU mode measured on the device (events)."""
 
     def __init__(self, net: Net) -> None:
         self._forward = [0.0] * len(net.layers)
@@ -242,13 +242,13 @@ class Times:
 
     @property
     def forward(self) -> list[float]:
-        """The sum over all passes, for each layer."""
+        """Each layer's forward, summed over all passes."""
         self._collect()
         return self._forward
 
     @property
     def backward(self) -> list[float]:
-        """The sum over all passes, for each layer."""
+        """Each layer's backward, summed over all passes."""
         self._collect()
         return self._backward
 

@@ -1,4 +1,4 @@
-"""Guided tours of a trace's page: stops, each with a text, a place of the page, and what to point at there.
+"""Guided tours of a trace's page: stops with a text, a place of the page, and an element to point at.
 
     {"title": "How a pool rounds",
      "stops": [{"title": "The bins", "text": "Roi 0 starts at {pool5.start[0,0]} on the map.",
@@ -88,7 +88,7 @@ _REFERENCE = re.compile(r"(.+?)(?:\.(shape|count|min|mean|max|std|zeros))?(?:\[(
 
 @dataclass(frozen=True)
 class Tour:
-    """A tour as in its file: name in addresses, and the stops' fields, which load_tour has checked."""
+    """A tour as in its file. name: its name in addresses; stops: the fields, checked by load_tour."""
 
     name: str
     file: str
@@ -102,7 +102,7 @@ class Tour:
                 raise Error(f"{place}: the net has no layer {stop['layer']!r}{_hint(stop['layer'], names)}")
 
     def on_page(self, trace: Trace) -> dict[str, Any]:
-        """Return the page's form of the tour: texts with their numbers, addresses, CSS selectors.
+        """Return the tour for the page: texts with their numbers, addresses, CSS selectors.
 
         Raises Error for what the trace lacks.
         """
@@ -114,7 +114,7 @@ class Tour:
 
 
 def load_tour(given: str | os.PathLike[str]) -> Tour:
-    """Load a shipped tour by its name, or that of a file. Raises Error, which names the file and the stop."""
+    """Load a shipped tour by its name, or a tour's file. Raises Error, which names the file and the stop."""
     path = Path(given)
     if str(given) in SHIPPED:
         return _tour(path.name, f"the tour {given}", (FOLDER / f"{given}.json").read_bytes())
@@ -169,7 +169,7 @@ def _usage(point: str) -> str:
 
 
 def _pointed(point: str) -> tuple[str, str] | None:
-    """Return the selector of "maps conv1" and the blob's name, "" where there is none."""
+    """Return the selector for a point such as "maps conv1", and the blob's name or ""; None if unknown."""
     if "{blob}" not in POINTS.get(point, "{blob}"):
         return POINTS[point], ""
     word, _, blob = point.partition(" ")
@@ -225,7 +225,7 @@ def _hint(name: str, known: Any) -> str:
 
 
 def filled(text: str, trace: Trace, step: Step) -> str:
-    """Fill the numbers into text. Raises Error for one that the trace lacks."""
+    """Return text with its numbers filled in. Raises Error for a number that the trace lacks."""
     return _NUMBER.sub(lambda found: found[0][0] if found[1] is None else _number(found[1], trace, step), text)
 
 
@@ -267,7 +267,7 @@ def _of_rois(name: str, trace: Trace) -> NDArray[np.generic] | None:
 
 
 def _shot(name: str, trace: Trace, step: Step) -> Shot | None:
-    """Return the record of a blob at a step, else the last one, or that of a weight."""
+    """Return the record of a blob at a step, or else the last one; or the record of a weight."""
     part = "diff" if name.startswith("gradient ") else "data"
     name = name.removeprefix("gradient ")
     for each in (step, *reversed(trace.steps)):
@@ -300,5 +300,5 @@ def _known(found: Found | None, words: str) -> Found:
 
 
 def written(value: float) -> str:
-    """Write a number with four significant digits and a true minus sign."""
+    """Return a number as text with four significant digits and a true minus sign."""
     return (str(value) if isinstance(value, int) else f"{value:.4g}").replace("-", "−")

@@ -1,4 +1,4 @@
-"""Trace: one run of a net as plain data, which trace_page.py makes a page of.
+"""Trace: one run of a net as plain data, from which trace_page.py makes a page.
 
 An array is recorded by its statistics, a histogram, its maps as small pictures, and its values if it is small; an ROI layer by
 the map, the rois, the bins or samples, and the output.
@@ -55,7 +55,7 @@ MAP_BYTES = 3 * 2**20
 class Statistics:
     """The statistics of an array.
 
-    min, mean, max, std: of the finite values, None without any. zeros: their fraction. nan, inf: their numbers.
+    min, mean, max, std: of the finite values, None if there are none. zeros: their fraction. nan, inf: their numbers.
     """
 
     min: float | None
@@ -72,7 +72,7 @@ class Statistics:
 class Histogram:
     """The distribution of an array's values.
 
-    counts: the values in each of the equal parts of [low, high]. every: one value in so many was counted.
+    counts: the number of values in each of the equal parts of [low, high]. every: every k-th value was counted.
     """
 
     low: float
@@ -85,8 +85,9 @@ class Histogram:
 class Tiles:
     """Maps as pictures: pixels (page, h, w) of the first of `channels` maps, all on one scale from low to high.
 
-    0 is on the scale: low is 0 or -high, or high is 0.
-    n: the item of the batch. shrunk: the side of the block of values in a pixel. per: for weights, the inputs of each output.
+    The scale contains 0: low is 0 or -high, or high is 0.
+    n: the item of the batch. shrunk: a pixel is the mean of shrunk x shrunk values. per: for weights, the number of inputs of
+    each output.
     """
 
     n: int
@@ -100,7 +101,7 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Shot:
-    """An array at one moment."""
+    """The record of an array at one moment."""
 
     shape: tuple[int, ...]
     statistics: Statistics
@@ -110,7 +111,7 @@ class Shot:
 
 
 def shot(array: Array, tile_bytes: int, *, weights: bool = False) -> Shot:
-    """Record an array. tile_bytes: the most bytes of its pictures (0: none). weights: (O, I, h, w) instead of maps."""
+    """Return a record of an array. tile_bytes: the most bytes of its pictures, 0 for none. weights: it is (O, I, h, w)."""
     found = statistics(array)
     small = array.size <= WHOLE and not weights
     return Shot(
@@ -123,7 +124,7 @@ def shot(array: Array, tile_bytes: int, *, weights: bool = False) -> Shot:
 
 
 def statistics(array: Array) -> Statistics:
-    """Return the statistics of any array, also an empty one."""
+    """Return the statistics of an array, which may be empty."""
     count = array.size
     nan = inf = 0
     zeros = 1 - np.count_nonzero(array) / count if count else 0.0
@@ -143,7 +144,7 @@ def statistics(array: Array) -> Statistics:
 
 
 def _std(values: Array, mean: float) -> float:
-    """Return the deviation of a flat array, in parts that fit in the cache: three times as fast as NumPy's."""
+    """Return the standard deviation of a flat array, computed in parts that fit in the cache: 3 times as fast as NumPy's."""
     total = 0.0
     with np.errstate(over="ignore"):
         for start in range(0, values.size, CHUNK):
@@ -153,7 +154,7 @@ def _std(values: Array, mean: float) -> float:
 
 
 def histogram(array: Array, found: Statistics, bins: int = BINS) -> Histogram | None:
-    """Count the finite values; None without any."""
+    """Return a histogram of the finite values; None if there are none."""
     low, high = found.min, found.max
     if low is None or high is None:
         return None
@@ -184,7 +185,7 @@ def tiles(array: Array, tile_bytes: int, *, weights: bool = False) -> Tiles | No
 
 
 def shrunk(maps: Array, factor: int) -> Array:
-    """Shrink maps (C, H, W) to (C, ceil(H / factor), ceil(W / factor)): means of blocks, smaller at the right and bottom."""
+    """Return maps (C, H, W) shrunk to (C, ceil(H / factor), ceil(W / factor)): means of blocks, smaller at right and bottom."""
     if factor == 1:
         return maps
     for axis in (1, 2):
@@ -200,7 +201,7 @@ def shrunk(maps: Array, factor: int) -> Array:
 def on_scale(maps: Array) -> tuple[NDArray[np.uint8], float, float]:
     """Return maps (C, H, W) as bytes, 0 to 254 from low to high, and low and high.
 
-    They go from 0 to the greatest value or, of values of both signs, from minus the greatest size to it, so that 127 is 0.
+    The scale is from 0 to the extreme value or, with values of both signs, from minus the largest size to it, so that 127 is 0.
     """
     finite = np.isfinite(maps)
     low, high = (float(bound(maps, initial=0.0, where=finite)) for bound in (np.min, np.max))
@@ -213,10 +214,10 @@ def on_scale(maps: Array) -> tuple[NDArray[np.uint8], float, float]:
 
 
 def colours(pixels: NDArray[np.uint8], low: float, high: float) -> NDArray[np.uint8]:
-    """Colour pixels of on_scale as (..., 3) red, green and blue.
+    """Return pixels of on_scale in colours (..., 3), red, green and blue.
 
-    0 is black, positive values go over orange to light yellow, negative ones over blue to light blue; what is not finite is
-    magenta.
+    0 is black; positive values go from orange to light yellow, negative ones from blue to light blue. Values that are not
+    finite are magenta.
     """
     largest = max(-low, high) or 1.0
     low, high = low / largest, high / largest
@@ -261,7 +262,7 @@ class RoiShot:
     dx: Array | None = None
 
     def notes(self, name: str) -> list[str]:
-        """Return notes on reduced data."""
+        """Return notes on data that was left out."""
         notes = []
         if len(self.map) < self.channels:
             notes.append(f"{name}: the first {len(self.map)} of {self.channels} channels of its feature map are kept")
@@ -271,12 +272,12 @@ class RoiShot:
 
 
 def shows_rois(layer: Layer) -> TypeGuard[RoiLayer]:
-    """Return True if a trace can show the bins of the layer."""
+    """Return True if a trace can show the layer's bins."""
     return type(layer) in KINDS
 
 
 def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
-    """Record forward of a layer that shows_rois, from x (N, C, H, W) and rois (R, 5) to y."""
+    """Return a record of the forward of a layer that shows_rois, from x (N, C, H, W) and rois (R, 5) to y."""
     rois = rois.reshape(-1, 5).copy()
     group = layer.operator.group_size if isinstance(layer, PSROILayer) else None
     item = int(rois[0, 0]) if len(rois) else 0  # the page shows one image: that of the first roi
@@ -298,14 +299,14 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
 
 
 def add_gradients(shot: RoiShot, dy: Array, dx: Array) -> None:
-    """Add dy (R, C, PH, PW) and dx (N, C, H, W), after backward."""
+    """Add dy (R, C, PH, PW) and dx (N, C, H, W) to the record, after backward."""
     channels = shot.output.shape[1] if shot.output is not None else dy.shape[1]
     shot.dy = dy[:, :channels].astype(np.float32)
     shot.dx = dx[shot.item, : len(shot.map)].astype(np.float32)
 
 
 def _first_channels(array: Array, axis: int, room: int, multiple: int) -> NDArray[np.float32]:
-    """Return a float32 copy of as many channels as fit: a multiple of `multiple`, at least one."""
+    """Return a float32 copy of as many channels as fit in `room` bytes: a multiple of `multiple`, at least one."""
     one = 4 * max(array.size // max(array.shape[axis], 1), 1)  # bytes of a channel in float32
     count = max(room // one // multiple, 1) * multiple
     part: NDArray[np.float32] = np.take(array, np.arange(min(count, array.shape[axis])), axis=axis).astype(np.float32)
@@ -348,7 +349,7 @@ class SumShot:
 
 @dataclass(frozen=True)
 class Example:
-    """One number of a layer, explained.
+    """The explanation of one number of a layer.
 
     at: an index into the first top. lines: the text of `minicaffe explain` for it. sum: its terms, if the page can show them.
     """
@@ -370,7 +371,7 @@ class BlobShot:
 
 @dataclass(frozen=True)
 class Step:
-    """One layer's "setup", "reshape", "forward" or "backward".
+    """A layer's "setup", "reshape", "forward" or "backward".
 
     ms: None if not timed; bytes: the memory of all blobs of the net after it; shapes: of the layer's tops.
     """
@@ -385,7 +386,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ParamShot:
-    """A learnable blob at the end of the run. diff: if backward computed it."""
+    """A learnable blob at the end of the run. diff: None unless backward computed it."""
 
     name: str
     data: Shot
@@ -394,12 +395,12 @@ class ParamShot:
 
 @dataclass(frozen=True)
 class LayerFacts:
-    """A layer.
+    """The facts of a layer.
 
-    details: in short, as in `minicaffe draw`; attributes: the fields of its parameters that are set, without fillers.
-    place: of its block in the prototxt; fork: whose it is, where forks have several of its type; top_bytes: the memory of tops
-    that share none with a bottom; reads: for each top and each bottom, as of receptive_fields.reads_of; covered: whether
-    explain covers its forward; example: of that, where it ran.
+    details: in short, as in `minicaffe draw`; attributes: the fields of its parameters that are set, without fillers; place: of
+    its block in the prototxt; fork: the fork whose variant it is, if forks differ in its type; top_bytes: the memory of tops
+    that share none with a bottom; reads: for each top and each bottom, as from receptive_fields.reads_of; covered: whether
+    explain covers its forward; example: an explanation of its forward, if it ran.
     """
 
     name: str
@@ -423,7 +424,7 @@ class LayerFacts:
 
 @dataclass(frozen=True)
 class Failure:
-    """The end of a run that failed: the layer's index, the step, "setup" to "backward", and the message."""
+    """The end of a failed run: the layer's index, the step from "setup" to "backward", and the message."""
 
     layer: int
     way: str
@@ -432,7 +433,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Picture:
-    """The image, shrunk for display: rgb (h, w, 3). scale: pixels of the net's input per pixel; photo: pixels of the image."""
+    """The image shrunk for display, rgb (h, w, 3). scale, photo: pixels of the net's input, and of the image, per pixel."""
 
     rgb: NDArray[np.uint8]
     scale: float
@@ -443,10 +444,10 @@ class Picture:
 class Trace:
     """One run: the layers and the steps in order.
 
-    gradient: what the gradients are of, or "". detections: as of detect.to_json, in pixels of the image; None if the net is not
-    a detector or no image was given. best_classes: of a classifier with an image, the best first; None for other nets.
-    lineage: of the detections, None too if it has too many boxes; class_names: of its groups.
-    options: those of the trace command that `minicaffe explain` takes too. tours: those that the page offers.
+    gradient: what the gradients are of, or "". detections: as from detect.to_json, in pixels of the image; None if the net is
+    not a detector or no image was given. best_classes: of a classifier with an image, the best first; None for other nets.
+    lineage: of the detections, also None if it has too many boxes; class_names: of its groups. options: those of the trace
+    command that `minicaffe explain` has too. tours: those that the page offers.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Two traces side by side: the first step that differs, by how much, the weights that differ, and a page with both maps.
+"""A comparison of two traces: the first step that differs, the differences, the weights that differ, and a page with both maps.
 
 A trace is read from its page: the steps with their statistics, maps and values. Nothing of a page is run.
 """
@@ -43,7 +43,7 @@ RTOL = 1e-3
 
 @dataclass(frozen=True)
 class SavedMaps:
-    """Maps (page, h, w), NaN where not finite, of blocks of shrunk x shrunk values; each is right within half a step."""
+    """Maps (page, h, w), NaN where not finite: means of shrunk x shrunk values, accurate to half a step."""
 
     pixels: NDArray[np.float64]
     step: float
@@ -54,8 +54,8 @@ class SavedMaps:
 class SavedBlob:
     """A blob after a step.
 
-    summary: min, mean, max and std of its finite values, NaN without any; bad: its numbers of NaN and of infinities; values: of
-    a small blob all of them.
+    summary: min, mean, max and std of its finite values, NaN if there are none; bad: the numbers of NaN and of infinities;
+    values: all of them, for a small blob.
     """
 
     name: str
@@ -68,10 +68,10 @@ class SavedBlob:
 
 @dataclass(frozen=True)
 class SavedTrace:
-    """A trace as its page has it.
+    """A trace as stored in its page.
 
-    layers: their names. steps: by kind and layer, in the trace's order, the blobs by part and name. weights: by layer; from
-    a page without values. image: its bytes.
+    layers: their names. steps: by kind and layer, in the trace's order, the blobs by part and name. weights: by layer, read
+    from a page without values. image: its bytes.
     """
 
     path: str
@@ -83,7 +83,7 @@ class SavedTrace:
 
 
 def saved(tracer: Tracer, path: str) -> SavedTrace:
-    """Return what a page of tracer's trace would hold, with all values of the weights. path: what errors and pages call it."""
+    """Return what the page of tracer's trace would hold, with all weights' values. path: its name in errors and pages."""
     data, arrays = document(tracer.trace)
     made = _trace(path, data, _Arrays(arrays))
     params = tracer.net.params if tracer.net else {}
@@ -95,7 +95,7 @@ def saved(tracer: Tracer, path: str) -> SavedTrace:
 
 
 def read_trace(path: str | os.PathLike[str]) -> SavedTrace:
-    """Read the trace in a page that `minicaffe trace` wrote. Raises Error for another or a broken file, LimitError, OSError."""
+    """Read the trace in a page of `minicaffe trace`. Raises Error for another page or a broken one, LimitError, OSError."""
     name = os.fspath(path)
     text = read_bytes(path, "lists")
     data, packed = _between(text, DATA), _between(text, ARRAYS)
@@ -165,14 +165,14 @@ def _saved_maps(tiles: dict[str, Any] | None, arrays: _Arrays) -> SavedMaps | No
 
 
 class _Arrays:
-    """The page's arrays. Together they have no more bytes than are there, so that no page makes the reader copy more."""
+    """A reader of the page's arrays. It reads no more bytes in all than the page has, so that no page can exhaust memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._left = len(data)
 
     def read(self, reference: dict[str, Any]) -> NDArray[Any]:
-        """Return a reference's array. Raises ValueError if it lies outside."""
+        """Return the array of a reference. Raises ValueError if it lies outside the data."""
         shape = [int(size) for size in reference["shape"]]
         at, dtype = int(reference["at"]), np.dtype(DTYPES[reference["dtype"]])
         count = math.prod(shape)
@@ -184,10 +184,10 @@ class _Arrays:
 
 @dataclass(frozen=True)
 class BlobDifference:
-    """A blob of both traces after a step, or a learnable one (kind "weights").
+    """A blob after a step in both traces, or a learnable one (kind "weights").
 
-    largest: the largest difference found in its values, its maps or its statistics (`what`), infinity if shapes or the numbers
-    of values that are not finite differ; scale: A's largest size.
+    largest: the largest difference in its values, its maps or its statistics (`what`); infinity if shapes or the numbers of
+    values that are not finite differ. scale: A's largest size.
     """
 
     kind: str
@@ -239,7 +239,7 @@ class TraceDiff:
         return not (self.first or self.only_a or self.only_b or any(one.differs for one in self.weights))
 
     def notes(self) -> list[str]:
-        """Describe what else differs."""
+        """Return notes on the images and layers that differ."""
         notes = ["the images differ"] if self.a.image != self.b.image else []
         for which, names in (("A", self.only_a), ("B", self.only_b)):
             if names:
@@ -248,7 +248,7 @@ class TraceDiff:
         return notes
 
     def weight_notes(self) -> list[str]:
-        """Name the weights that differ: the first ones, and those that differ most."""
+        """Return notes on the weights that differ: how many, the most different ones, and the first."""
         differing = [one for one in self.weights if one.differs]
         if not differing:
             return [f"{len(self.weights)} blobs of weights compared: no difference"] if self.weights else []
@@ -268,7 +268,7 @@ class TraceDiff:
 
 
 def trace_diff(a: SavedTrace, b: SavedTrace, rtol: float = RTOL) -> TraceDiff:
-    """Compare the steps of the same kind and layer name. A difference is more than rtol of A's largest size.
+    """Compare the steps of the same kind and layer name. Blobs differ by more than rtol of A's largest size.
 
     Raises Error if the traces have no blob in common.
     """
@@ -309,7 +309,7 @@ def _difference(kind: str, layer: str, a: SavedBlob, b: SavedBlob, rtol: float) 
 
 
 def _largest(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the largest difference; infinity if one is not finite where the other is another value."""
+    """Return the largest difference; infinity if unequal values are not both finite."""
     largest = 0.0
     for start in range(0, a.size, CHUNK):
         x, y = (array.reshape(-1)[start : start + CHUNK].astype(np.float64) for array in (a, b))
@@ -321,7 +321,7 @@ def _largest(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def write_diff_page(diff: TraceDiff, path: str | os.PathLike[str]) -> None:
-    """Write one HTML file, which needs no script: the steps, with the maps of A, of B and of A - B."""
+    """Write one HTML file, without a script: the steps, with the maps of A, of B and of A - B."""
     opened = diff.first or diff.found[0]
     notes = "".join(f"<p>{escape(line)}</p>" for line in str(diff).splitlines())
     steps = "".join(_step(one, one is opened) for one in diff.found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob, MemoryState, SyncedMemory
 from minicaffe.data.drawings import class_name
 from minicaffe.data.images import resize_bilinear
-from minicaffe.detection.class_names import default_names
 from minicaffe.detection.classification import best_classes, scores_blob
 from minicaffe.detection.detect import Detections
 from minicaffe.detection.families import family_of, rows_end
@@ -63,7 +63,7 @@ MOST_LETTERS = 80
 
 
 def picture(net: Net, image: NDArray[np.uint8] | None) -> Picture | None:
-    """Shrink image (H, W, 3), BGR, if it is large."""
+    """Return the image (H, W, 3), BGR, as a Picture, shrunk if large; None without an image."""
     if image is None:
         return None
     height, width = image.shape[:2]
@@ -74,8 +74,9 @@ def picture(net: Net, image: NDArray[np.uint8] | None) -> Picture | None:
 
 
 def found_detections(net: Net, image: NDArray[np.uint8] | None) -> Detections | None:
-    """Return the detections of the net's last pass on image, whatever their score; None if the net is not a detector, or if a
-    box or a score is not finite.
+    """Return the detections of the net's last pass on image, whatever their score.
+
+    None without an image, if the net is not a detector, or if a box or a score is not finite.
     """
     if image is None:
         return None
@@ -93,17 +94,16 @@ def found_classes(net: Net, image: NDArray[np.uint8] | None, names: Sequence[str
 
 
 def names_of(net: Net, given: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the class names of a detector: those that are given, or the usual ones for its number of classes."""
-    end = rows_end(net)
-    if given or (end is None and "cls_prob" not in net.blobs):
-        return given
-    return default_names(end.classes if end else net.blobs["cls_prob"].shape[1])
+    """Return a detector's class names: the given ones, or the usual ones for its number of classes."""
+    with suppress(Error):
+        return given or family_of(net).classes(net).names
+    return given
 
 
 class GradientSeed(NamedTuple):
     """The start of a backward pass.
 
-    layer: the number of the one that backward begins with; words: what the gradients are of.
+    layer: the number of the layer where it begins; words: what the gradients are of.
     """
 
     layer: int
@@ -113,18 +113,19 @@ class GradientSeed(NamedTuple):
 def gradient_seed(
     net: Net, wanted: str | None, until: str | None, found: Detections | None, classes: Sequence[str] | None
 ) -> GradientSeed:
-    """Prepare net's backward pass.
+    """Prepare net's backward pass, and return its start.
 
-    wanted: "loss" (all losses), "ones" (the sum of the outputs, or of the tops of the layer `until`), "detection:K" (the score
-    of detection K of those found, the best one is 0); None: the losses if there are any, else the best detection if there is
-    one, else ones. classes: the names of classes, None for the usual ones. Raises Error for what the net does not have.
+    wanted: "loss" (all losses), "ones" (the sum of the outputs, or of the tops of the layer `until`) or "detection:K" (the
+    score of detection K, 0 for the best); None: the losses if there are any, else the best detection if there is one, else
+    ones. classes: the class names, None for the usual ones. Raises Error for anything that the net lacks.
     """
     losses = [name for name, weight in net.blob_loss_weights.items() if weight]
     if wanted is None:
-        wanted = "loss" if losses else "detection:0" if found is not None and len(found) and until is None else "ones"
+        is_detector = found is not None and len(found) and until is None and _has_scores(net)
+        wanted = "loss" if losses else "detection:0" if is_detector else "ones"
     last = len(net.layers) - 1 if until is None else net.index_of(until)
     if wanted.partition(":")[0] == "detection":
-        k = _number(wanted, until, found)
+        k = _number(net, wanted, until, found)
         assert found is not None
         return _at_detection(net, k, found, class_name(int(found.classes[k]), names_of(net, classes)))
     if wanted == "loss" and losses:
@@ -137,7 +138,7 @@ def gradient_seed(
 
 
 def _ones(net: Net, last: int, names: Sequence[str]) -> str:
-    """Put ones into the diffs of these tops; return their names, and a remark on them."""
+    """Set the diffs of these tops to 1; return their names, with a remark on a Softmax."""
     _clear(net, last)
     for name in names:
         net.blobs[name].diff[...] = 1
@@ -146,20 +147,27 @@ def _ones(net: Net, last: int, names: Sequence[str]) -> str:
     return ", ".join(names) + noise
 
 
-def _number(wanted: str, until: str | None, found: Detections | None) -> int:
+def _has_scores(net: Net) -> bool:
+    """Return True if a blob of a detector holds the score of each detection: a YOLO layer or a script computes another."""
+    return ssd_layer(net) is not None or rows_end(net) is None
+
+
+def _number(net: Net, wanted: str, until: str | None, found: Detections | None) -> int:
     """Return K of "detection:K". Raises Error."""
     text = wanted.partition(":")[2]
     if until is not None:
         raise Error(f"--seed-gradient {wanted}: a detection needs the whole net: leave out --until {until}")
     if found is None:
         raise Error(f"--seed-gradient {wanted}: no detections: the net is no detector, or --image is not given")
+    if not _has_scores(net):
+        raise Error(f"--seed-gradient {wanted}: no blob of this net holds the scores of its detections: give ones")
     if not text.isdecimal() or len(text) > 9 or int(text) >= len(found):
         raise Error(f"--seed-gradient {wanted}: the image has {len(found)} detections: give detection:0 for the best one")
     return int(text)
 
 
 def _at_detection(net: Net, k: int, found: Detections, name: str) -> GradientSeed:
-    """Put 1 into the diff of the score of detection k."""
+    """Set the diff of detection k's score to 1; return the start of the backward pass."""
     assert found.sources is not None
     layer = ssd_layer(net)
     if isinstance(layer, DetectionOutput):
@@ -174,7 +182,7 @@ def _at_detection(net: Net, k: int, found: Detections, name: str) -> GradientSee
 
 
 def _clear(net: Net, last: int) -> None:
-    """Clear the gradients: every one from layer `last` down is wanted, and nothing comes from the layers after it."""
+    """Clear the gradients, so that backward can start at layer `last` and compute all gradients before it."""
     net.force_backward()
     net.clear_param_diffs()
     for blob in (
@@ -185,7 +193,7 @@ def _clear(net: Net, last: int) -> None:
 
 
 def _ssd_score(net: Net, layer: DetectionOutput, row: int) -> tuple[int, int]:
-    """Return where in conf (N, P * C) the score of a row of DetectionOutput's top is."""
+    """Return the index in conf (N, P * C) of the score in a row of DetectionOutput's top."""
     case: Case[DetectionOutput] = case_of(net, net.index_of(layer.name))
     images = case.y.reshape(-1, 7)[:, 0]
     image = int(images[row])
@@ -194,10 +202,10 @@ def _ssd_score(net: Net, layer: DetectionOutput, row: int) -> tuple[int, int]:
 
 
 def example(net: Net, i: int, bottoms: Sequence[Array]) -> Example | None:
-    """Explain one number of layer i, which has just run forward; bottoms: as they were before.
+    """Explain one number of layer i, which has just run forward. bottoms: copies from before it ran.
 
-    It is the greatest number of the first top's first item, of an ROI layer the middle bin of the first roi's first channel.
-    None where there is nothing to explain.
+    It is the greatest number of the first top's first item; for an ROI layer, the middle bin of the first roi's first channel.
+    None if there is nothing to explain.
     """
     layer, node = net.layers[i], net.nodes[i]
     explain_it = explains.get(type(layer))
@@ -246,7 +254,7 @@ def _place(layer: Layer, y: Array) -> Index:
 
 @dataclass(frozen=True)
 class Ran:
-    """The records that forward of a layer leaves."""
+    """The records of a layer's forward."""
 
     roi: RoiShot | None = None
     example: Example | None = None
@@ -255,7 +263,7 @@ class Ran:
 def layer_facts(net: Net, i: int, layer: Layer, ran: Ran, went_back: bool, room: int) -> LayerFacts:
     """Return the facts of layer i, which may still be in setup.
 
-    went_back: backward ran it; room: bytes for a blob's tiles.
+    went_back: whether its backward ran; room: bytes for a blob's tiles.
     """
     node = net.nodes[i] if i < len(net.nodes) else None  # None: in setup, or failed there
     tops, bottoms = (node.tops, node.bottoms) if node else ([], [])
@@ -340,7 +348,7 @@ class TakenMemory:
         self._bytes: dict[int, int] = {}
 
     def update(self, blobs: Iterable[Blob]) -> None:
-        """Count these blobs anew."""
+        """Add these blobs, or count them again after a change."""
         for blob in blobs:
             memories = blob.data_memory, blob.diff_memory
             self._users.update(map(id, memories))  # before the old ones are dropped: an unchanged memory never has 0 users
@@ -357,9 +365,7 @@ class TakenMemory:
 
 
 def bytes_in_use(blobs: Iterable[Blob], without: Iterable[int] = ()) -> int:
-    """Return the memory of the data and diffs of these blobs; shared memory counts once. without: ids of memories to leave
-    out.
-    """
+    """Return the memory of these blobs' data and diffs; shared memory counts once. without: ids of memories to leave out."""
     taken = {
         id(memory): memory.size * memory.dtype.itemsize
         for blob in blobs

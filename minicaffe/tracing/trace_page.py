@@ -49,7 +49,7 @@ LAYER = "name", "type", "place", "fork", "bottoms", "tops", "in_place", "param",
 
 
 def graph(layers: list[LayerFacts]) -> Json:
-    """Boxes by their top left corners, edges as points from the lower border of one box to the upper border of another."""
+    """Return boxes with their top left corners, and edges as points from a box's lower border to another's upper border."""
     boxes, edges = _boxes(layers)
     box_of = {layer: b for b, box in enumerate(boxes) for layer in box}
     sizes = [_size([layers[i] for i in box]) for box in boxes]
@@ -98,7 +98,7 @@ def _height(layer: LayerFacts) -> float:
 
 
 def _parts(box: list[int], layers: list[LayerFacts]) -> list[tuple[int, float, float]]:
-    """Return (layer, distance from the box's top, height) of each layer of a box."""
+    """Return (layer, distance from the box's top, height) for each layer of a box."""
     if layers[box[0]].is_split:
         return [(box[0], 0.0, SPLIT_SIZE[1])]
     top = _height(layers[box[0]])
@@ -106,7 +106,7 @@ def _parts(box: list[int], layers: list[LayerFacts]) -> list[tuple[int, float, f
 
 
 class Arrays:
-    """Arrays, one after the other."""
+    """A writer of arrays, one after the other."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -186,7 +186,7 @@ def explained(example: Example) -> Json:
 
 
 def _reads(edge: tuple[Axis, Axis] | None) -> Json | None:
-    """Return each axis as its numbers, without the last ones that are the defaults."""
+    """Return the numbers of each axis, without trailing defaults."""
     if edge is None:
         return None
     axes = {}
@@ -266,7 +266,7 @@ def _picture(picture: Picture | None, arrays: Arrays) -> Json | None:
 
 
 def _lineage(way: Lineage, classes: list[str], arrays: Arrays) -> Json:
-    """Return a lineage without what NMS makes of its boxes: the page runs it."""
+    """Return a lineage as JSON, without the results of NMS, which the page computes."""
     origins = way.origins and {
         **{key: arrays.put(getattr(way.origins, key)) for key in ("anchors", "deltas", "decoded")},
         "places": arrays.put(way.origins.places, "i4"),
@@ -292,14 +292,14 @@ def _suppression(nms: Suppression | None, arrays: Arrays) -> Json | None:
 
 
 def _number(value: float | None) -> float | None:
-    """Round to 7 digits, as many as float32 has; None for a value that is not finite."""
+    """Return a number rounded to 7 digits, as many as float32 has; None if it is not finite."""
     if value is None or not np.isfinite(value):
         return None
     return value if isinstance(value, int) else float(f"{value:.7g}")
 
 
 def page(trace: Trace, live: Json | None = None) -> str:
-    """Return the HTML. live: what its editor begins with, in a page that takes changes (live.py)."""
+    """Return the page's HTML. live: the initial data of its editor, in a page that takes changes (live.py)."""
     data, arrays = document(trace)
     if live:
         data["live"] = live
@@ -312,7 +312,7 @@ def page(trace: Trace, live: Json | None = None) -> str:
 
 
 def script_json(data: Json) -> str:
-    """Return the JSON for a script element: without "<", no name in it can close the element."""
+    """Return JSON for a script element. It contains no "<", so no name can close the element."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -328,6 +328,6 @@ def filled(name: str, parts: Mapping[str, str]) -> str:
 
 
 def write_page(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a page to a temporary name and rename it."""
+    """Write a page under a temporary name, then rename it."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tracer: records the result of every step of every layer, through the net's hooks.
+"""Tracer: records the results of every step of every layer, through the net's hooks.
 
     with Tracer(net, "trace.html"):
         net.forward()
@@ -57,15 +57,15 @@ OnStep = Callable[[Step], None]
 
 
 class Tracer:
-    """A context manager that traces the net in its block; `trace` holds the result, write(path) writes it as a page.
+    """A context manager that traces the net in its block. `trace` holds the result; write(path) writes it as a page.
 
-    path: of a page to write at the end of the block, also if a layer fails. backward: whether to record backward passes.
-    image: the picture (H, W, 3), BGR, in the net's input, to show with the result. classes: the names of the classes, a
-    detector's with the background first (default: VOC's for a detector of 21 classes, COCO's for 81). notes: shown on the page.
+    path: of a page to write at the end of the block, also if a layer fails. backward: whether to record backward passes. image:
+    the picture (H, W, 3), BGR, in the net's input, to show with the result. classes: the names of the classes, a detector's
+    with the background first (default: VOC's for a detector of 21 classes, COCO's for 81). notes: shown on the page.
     tile_bytes: the most bytes of the pictures of maps, 0 for none. on_step: called after each step.
-    gradient: what backward starts from, in words, for the page. steps_to_come: how many steps there are at the end of this
-    pass, None before the first forward.
-    options: of the command line, for the commands that the page shows. tours: those that the page offers, of tours.load_tour.
+    gradient: what backward starts from, in words, for the page. steps_to_come: the number of steps at the end of this pass,
+    None before the first forward.
+    options: of the command line, for the commands that the page shows. tours: those that the page offers, from tours.load_tour.
     A second forward pass replaces the first.
     """
 
@@ -118,15 +118,15 @@ class Tracer:
 
     @property
     def trace(self) -> Trace:
-        """The record: so far inside the block, of the whole run after it. Raises ValueError without a net."""
+        """The trace: in the block up to now, after it of the whole run. Raises ValueError without a net."""
         return self._trace or self._collect()
 
     def trace_from(self, first: int, before: Trace) -> Trace:
-        """Return `trace`, which is `before` but for what layer number `first` and those after it did since."""
+        """Return `trace`, with the facts of layers before number `first` taken from the trace `before`."""
         return self._collect(before.layers[:first])
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the page."""
+        """Write the trace as a page."""
         write_page(page(self.trace), path)
 
     def layer_of(self, step: Step) -> Layer:
@@ -139,7 +139,7 @@ class Tracer:
         return trace_html(self.trace)
 
     def watch(self, net: Net, layer: Layer, moment: str) -> None:
-        """Record setup and reshape of the layers, for Net(file, watch=...)."""
+        """Record a layer's setup and reshape. Pass it to Net(file, watch=...)."""
         if moment == "created":
             self.net, self._making = net, layer
             self._attach(net)
@@ -162,7 +162,7 @@ class Tracer:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Record none of the block's passes."""
+        """In the block, record nothing."""
         self.detach()
         try:
             yield
@@ -265,13 +265,13 @@ class Tracer:
             self.on_step(step)
 
     def continue_from(self, other: Tracer, end: int) -> None:
-        """Take the forward steps of the layers before number `end` from the tracer of a net whose first layers are the same."""
+        """Take the forward steps of layers before number `end` from another tracer, whose net has the same first layers."""
         self.steps += other.steps[other._place(0) : other._place(end)]
         self._ran = {i: ran for i, ran in other._ran.items() if i < end}
         self._went_forward = {i for i in other._went_forward if i < end}
 
     def _forget(self, i: int) -> None:
-        """Begin a new forward pass from layer i on: drop the steps before it of these layers, except the setup of the net."""
+        """Begin a new forward pass at layer i: drop the old steps of this and later layers, except the net's setup."""
         del self.steps[self._place(i) :]
         self._ran = {n: ran for n, ran in self._ran.items() if n < i}
         self._went_forward = {n for n in self._went_forward if n < i}
@@ -279,7 +279,7 @@ class Tracer:
         self._passes += 1
 
     def _place(self, i: int) -> int:
-        """Return where layer i's forward, with its reshape, stands among the steps, or would stand."""
+        """Return the index among the steps at which layer i's reshape and forward stand, or would stand."""
         ran = (
             n for n, step in enumerate(self.steps) if step.kind == "backward" or (step.kind == "forward" and step.layer >= i)
         )
@@ -305,7 +305,7 @@ class Tracer:
         return tops + [blob for layer in self._layers() for blob in layer.blobs]
 
     def _room(self) -> int:
-        """Return the bytes for one blob's pictures."""
+        """Return the number of bytes for one blob's pictures."""
         nodes, shots = self._shots
         if nodes != len(self._traced.nodes):
             shots = sum(len(node.tops) + len(node.layer.blobs) for node in self._traced.nodes)
@@ -315,7 +315,7 @@ class Tracer:
         return min(MOST_OF_ONE, self._tile_bytes // max(shots, 1))
 
     def _collect(self, known: Sequence[LayerFacts] = ()) -> Trace:
-        """Collect the trace. known: the facts of the first layers."""
+        """Return the trace. known: the facts of the first layers."""
         net, room = self._traced, self._room()
         rest = list(enumerate(self._layers()))[len(known) :]
         made = [layer_facts(net, i, layer, self._ran.get(i, Ran()), i in self._went_back, room) for i, layer in rest]

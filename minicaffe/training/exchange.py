@@ -16,20 +16,23 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """A single process: rank 0 of 1. Rank 0 tests and writes snapshots."""
+    """The exchange of a single process: rank 0 of 1. Rank 0 tests and writes snapshots."""
 
     rank = 0
     count = 1
 
     def begin(self, solver: SGDSolver, iterations: int) -> None:
-        """Begin some iterations, before the first of them. Raises SolverError if the ranks' nets, weights or data differ."""
+        """Prepare for the next iterations. Raises SolverError if the ranks' nets, weights or data differ."""
 
     def alone(self) -> AbstractContextManager[None]:
-        """Return a block of rank 0 in which no other method is called. The other ranks wait without a timeout."""
+        """Return a context manager for rank 0's own work. The other ranks wait without a timeout.
+
+        No other method is called in its block.
+        """
         return nullcontext()
 
     def gradients(self) -> AbstractContextManager[None]:
-        """Return the block of an iteration's last pass. At its end the learnable blobs' diffs are averaged over the ranks."""
+        """Return a context manager for an iteration's last pass, at whose end the diffs become means over the ranks."""
         return nullcontext()
 
     def mean(self, loss: float) -> float:
@@ -44,5 +47,5 @@ class Exchange:
         """Raise SolverError if the ranks' weights differ."""
 
     def states(self, own: State) -> State:
-        """Rank 0's running state; with several ranks also all of their states, as `ranks`."""
+        """Return rank 0's running state; with several ranks also each rank's part, as `ranks`."""
         return own

@@ -1,4 +1,4 @@
-"""Finds the first layer, pass and blob with NaN or infinity.
+"""A check that finds the first layer, pass and blob with NaN or infinity.
 
     with check_finite(solver.net, lambda: f"iteration {solver.iter}"):
         solver.solve()
@@ -22,7 +22,7 @@ from minicaffe.net import Net
 
 @contextmanager
 def check_finite(net: Net, when: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Inside the block a pass of the net raises LayerError at the first layer whose top, gradient or weight is not finite.
+    """In the block, let the net raise LayerError at the first layer whose top, gradient or weight is not finite.
 
     when: the beginning of the message, such as the iteration. Weights are checked before the layer's forward, which identifies
     an update as the cause.

@@ -1,4 +1,4 @@
-"""Check a layer's backward against central differences of its forward, in float64.
+"""A check of a layer's backward against central differences of its forward, in float64.
 
 The objective is sum(weights * tops), with random weights. Its gradient in each element of each differentiable bottom and
 learnable blob is computed twice: analytically (backward with the weights as top diffs) and numerically,
@@ -28,7 +28,7 @@ from minicaffe.proto import caffe_pb2
 
 
 class GradientError(Error):
-    """A backward that is not the gradient of its forward; the message shows the worst element, analytic and numeric."""
+    """The error for a backward that is not the gradient of its forward; it shows the worst element, analytic and numeric."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def check_gradient(
     bottom_indices: Sequence[int] | None = None,
     **options: Any,
 ) -> GradientReport:
-    """Check the layer of a LayerParameter, or of the text inside a prototxt's `layer { }`, on the given bottoms.
+    """Check the gradients of a layer on the given bottoms. layer: a LayerParameter, or the text inside `layer { }`.
 
     bottom_indices: the bottoms to check; default: all but the layer's index_bottoms. Of the learnable blobs,
     those whose param_propagate_down is True are checked.
@@ -84,7 +84,7 @@ def check_layer_gradient(  # noqa: PLR0913 - public, by keyword
     kink_range: float = 0.0,
     seed: int = 1701,
 ) -> GradientReport:
-    """Check a connected float64 layer.
+    """Check the gradients of a connected float64 layer.
 
     kink, kink_range: elements with |x - kink| <= kink_range are left out, since forward is not differentiable at the kink.
     seed: for the top weights, and for the layer's random numbers, which are the same in every run.
@@ -133,7 +133,7 @@ class _Run:
         self.weights = [random.uniform(0.5, 1.5, t.shape) * random.choice([-1, 1], t.shape) * c for t, c in zip(top, counted)]
 
     def start(self, blob: Blob) -> NDArray[Any]:
-        """Return the blob's contents before any run."""
+        """Return the blob's initial contents."""
         return self._start[id(blob)]
 
     def objective(self) -> float:
@@ -141,7 +141,7 @@ class _Run:
         return sum(float((w * t.data).sum()) for w, t in zip(self.weights, self.top))
 
     def analytic(self, bottom_indices: Sequence[int]) -> list[NDArray[Any]]:
-        """Gradients in these bottoms and in every blob of learnt_blobs."""
+        """Return the gradients in these bottoms and in every blob of learnt_blobs."""
         self._restore()
         self._forward()
         for blob, weight in zip(self.top, self.weights):
@@ -174,5 +174,5 @@ class _Run:
 
 
 def learnt_blobs(layer: Layer) -> list[tuple[int, Blob]]:
-    """Return the blobs that backward gives a gradient (not BatchNorm's statistics), with their indices."""
+    """Return the blobs for which backward computes a gradient (not BatchNorm's statistics), with their indices."""
     return [(i, blob) for i, blob in enumerate(layer.blobs) if layer.param_propagate_down[i]]

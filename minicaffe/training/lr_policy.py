@@ -41,7 +41,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 
 
 def check_policy(param: caffe_pb2.SolverParameter) -> None:
-    """Raise SolverError for an unknown policy, a missing parameter, and a base_lr that is not finite."""
+    """Raise SolverError for an unknown policy, and for missing or invalid parameters."""
     policy = param.lr_policy
     if policy not in NEEDS:
         raise SolverError(f'unknown lr_policy "{policy}": use one of {", ".join(NEEDS)}')
@@ -70,8 +70,8 @@ def check_policy(param: caffe_pb2.SolverParameter) -> None:
 class Plateau:
     """The progress of lr_policy "plateau", under SolverState's names.
 
-    A plateau: plateau_winsize[current_step] iterations in which neither the smoothed loss fell below minimum_loss nor the rate
-    changed. Each one counts current_step up, until all windows are used.
+    A plateau is plateau_winsize[current_step] iterations in which neither the smoothed loss fell below minimum_loss nor the
+    rate changed. Each plateau increments current_step, until all windows are used.
     """
 
     current_step: int = 0
@@ -79,7 +79,7 @@ class Plateau:
     iter_last_event: int = 0
 
     def observe(self, param: caffe_pb2.SolverParameter, iteration: int, loss: float) -> None:
-        """Take in the smoothed loss of an iteration, before its update. Iterations of the warm-up do not count."""
+        """Update the progress with an iteration's smoothed loss, before its update. Warm-up iterations do not count."""
         if param.lr_policy != "plateau" or iteration < param.warmup_iter:
             return
         loss = float(np.float32(loss))  # a state stores float32: a resumed training must compare the same numbers
@@ -94,7 +94,7 @@ class Plateau:
 
 
 def learning_rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int, plateaus: int = 0) -> float:
-    """Return the rate of an iteration (counted from 0); only poly uses max_iter, only plateau the number of plateaus so far.
+    """Return the learning rate of an iteration, counted from 0. Only poly uses max_iter, only plateau uses plateaus.
 
     Raises SolverError if it is not a real number.
     """

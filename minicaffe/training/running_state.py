@@ -34,54 +34,6 @@ from minicaffe.layer import Layer
 from minicaffe.mode import gpu_mode
 from minicaffe.net import Net
 
-
-@runtime_checkable
-class HasRunningBlobs(Protocol):
-    """A layer whose forward changes blobs, such as running means: no solver updates them."""
-
-    def running_blobs(self) -> Sequence[Blob]:
-        """Return these blobs."""
-
-
-class LastIteration:
-    """The running state before an iteration of a net, None outside of iterations; and the blobs that its forward changes."""
-
-    def __init__(self, net: Net) -> None:
-        self.state: State | None = None
-        blobs = [blob for layer in net.layers if isinstance(layer, HasRunningBlobs) for blob in layer.running_blobs()]
-        self._kept = [(blob, Blob(blob.shape, blob.dtype)) for blob in blobs]
-
-    def keep(self, state: State) -> None:
-        """Keep the state and the blobs' data."""
-        self.state = state
-        for blob, kept in self._kept:
-            _copy(blob, kept)
-
-    def put_back(self) -> None:
-        """Restore the blobs' data, during an iteration."""
-        for blob, kept in self._kept if self.state else ():
-            _copy(kept, blob)
-
-
-def _copy(source: Blob, target: Blob) -> None:
-    """Copy the data of a blob, on the device in GPU mode: a copy to the host would wait for all kernels."""
-    if gpu_mode():
-        from minicaffe.cuda.device import current
-
-        nbytes = source.count * source.dtype.itemsize
-        current().copy(target.device_data("write"), source.device_data("read"), nbytes)
-    else:
-        target.data[...] = source.read_data()
-
-
-def add_note(error: Exception, note: str) -> None:
-    """Append a line to the message of a minicaffe error or MemoryError, and a note to any other exception."""
-    if isinstance(error, Error | MemoryError):
-        error.args = (f"{error}\n{note}", *error.args[1:])
-    elif hasattr(error, "add_note"):  # since Python 3.11
-        error.add_note(note)
-
-
 State = dict[str, Any]
 STATE = "its state of random numbers and data"
 PARTS = {"generator", "train", "test", "losses"}
@@ -99,7 +51,7 @@ def running_state(net: Net, test_nets: Sequence[Net], losses: deque[float]) -> S
 
 @contextmanager
 def misfits(path: Any) -> Iterator[None]:
-    """Turn the exceptions of wrong values in the block into a WeightsError that names the file."""
+    """In the block, turn the exceptions for wrong values into a WeightsError that names the file."""
     try:
         yield
     except Error as error:
@@ -145,7 +97,7 @@ def _restore_layer(layer: Layer, fields: Fields) -> None:
 
 
 def of_rank(own: State, first: State, generator: State) -> State:
-    """Return a rank's part of the state: its generator, and the layers' states that differ from rank 0's, which is first."""
+    """Return a rank's part of the state: its generator, and the layers' states that differ from rank 0's (`first`)."""
     differing = {name: part for name, part in own["train"].items() if part != first["train"].get(name)}
     return {"generator": generator, "train": differing}
 
@@ -156,7 +108,7 @@ def encoded_state(state: State) -> bytes:
 
 
 def decoded_state(text: bytes, path: Any) -> State:
-    """encoded_state's inverse, for text from the file path; {} for no text. Raises WeightsError."""
+    """Return the state of encoded_state's JSON; {} for no text. path: the file's, for errors. Raises WeightsError."""
     if not text:
         return {}
     try:
@@ -171,7 +123,7 @@ def decoded_state(text: bytes, path: Any) -> State:
 
 
 def kept_weights(blobs: Sequence[Blob]) -> list[State]:
-    """Return the blobs' data as JSON, exactly."""
+    """Return the blobs' shapes, types and exact data as JSON values."""
     return [
         {"shape": list(blob.shape), "dtype": blob.data.dtype.str, "data": base64.b64encode(blob.data.tobytes()).decode()}
         for blob in blobs
@@ -179,7 +131,7 @@ def kept_weights(blobs: Sequence[Blob]) -> list[State]:
 
 
 def put_weights(kept: Sequence[State], blobs: Sequence[Blob], name: str) -> None:
-    """kept_weights' inverse: write the data into the blobs. name: the field's, for errors. Raises ValueError."""
+    """Write the data from kept_weights into the blobs. name: the field's, for errors. Raises ValueError."""
     if len(kept) != len(blobs):
         raise wrong(name, f"a list of {len(blobs)} arrays", kept)
     # All are checked before the first is written.
@@ -189,7 +141,7 @@ def put_weights(kept: Sequence[State], blobs: Sequence[Blob], name: str) -> None
 
 
 def _array(fields: Fields, blob: Blob) -> NDArray[Any]:
-    """Return an array of a blob's shape and type."""
+    """Return the array in the fields, which must have the blob's shape and type. Raises ValueError."""
     same_shape(fields.get("shape"), fields.path("shape"), blob.shape)
     if fields.text("dtype") != blob.data.dtype.str:
         raise wrong(fields.path("dtype"), blob.data.dtype.str, fields.get("dtype"))
@@ -201,3 +153,50 @@ def _array(fields: Fields, blob: Blob) -> NDArray[Any]:
 
 def _layer_states(net: Net) -> State:
     return {name: state for name, layer in net.layer_dict.items() if is_resumable(layer) and (state := layer.training_state())}
+
+
+@runtime_checkable
+class HasRunningBlobs(Protocol):
+    """A layer whose forward changes blobs that no solver updates, such as running means."""
+
+    def running_blobs(self) -> Sequence[Blob]:
+        """Return the blobs that forward changes."""
+
+
+class LastIteration:
+    """The running state before an iteration (None outside of iterations), and the blobs that forward changes."""
+
+    def __init__(self, net: Net) -> None:
+        self.state: State | None = None
+        blobs = [blob for layer in net.layers if isinstance(layer, HasRunningBlobs) for blob in layer.running_blobs()]
+        self._kept = [(blob, Blob(blob.shape, blob.dtype)) for blob in blobs]
+
+    def keep(self, state: State) -> None:
+        """Store the state and a copy of the blobs' data."""
+        self.state = state
+        for blob, kept in self._kept:
+            _copy(blob, kept)
+
+    def put_back(self) -> None:
+        """Restore the blobs' data if an iteration is in progress."""
+        for blob, kept in self._kept if self.state else ():
+            _copy(kept, blob)
+
+
+def _copy(source: Blob, target: Blob) -> None:
+    """Copy a blob's data, in GPU mode on the device: a copy to the host would wait for all kernels."""
+    if gpu_mode():
+        from minicaffe.cuda.device import current
+
+        nbytes = source.count * source.dtype.itemsize
+        current().copy(target.device_data("write"), source.device_data("read"), nbytes)
+    else:
+        target.data[...] = source.read_data()
+
+
+def add_note(error: Exception, note: str) -> None:
+    """Append a line to the message of a minicaffe error or MemoryError, and a note to any other exception."""
+    if isinstance(error, Error | MemoryError):
+        error.args = (f"{error}\n{note}", *error.args[1:])
+    elif hasattr(error, "add_note"):  # since Python 3.11
+        error.add_note(note)

@@ -1,4 +1,4 @@
-"""Signals in a training: the actions of SIGINT and SIGHUP, and handlers that wait for the end of a block.
+"""Signals during training: the actions of SIGINT and SIGHUP, and handlers that apply to a block.
 
 SIGTERM, with which systems and schedulers end a process, stops the training. A second SIGINT does not wait for the end of the
 iteration. On Windows, which lacks SIGHUP, SIGBREAK takes its place.
@@ -34,7 +34,7 @@ _waiting: list[int] = []
 
 @contextmanager
 def handled(handlers: Mapping[int, Handler], in_child: Sequence[int] = STOPS) -> Iterator[None]:
-    """Set these handlers for the block, in the main thread; elsewhere it has no effect, as only that thread may set handlers.
+    """Set these signal handlers for the block. Outside the main thread it has no effect, as only that thread may set handlers.
 
     A process forked in the block has, for the signals in_child, the handlers from before all blocks: multiprocessing ends
     its workers with SIGTERM.
@@ -74,8 +74,9 @@ def _but_amid_a_fork(handler: Handler) -> Handler:
 
 
 def _amid_hook(frame: Any) -> bool:
-    """Return whether a hook of a fork, in which an exception would be lost, runs or has called what runs; _unblock comes after
-    it, or looks once more for what waits.
+    """Return whether a hook of a fork is on the stack: an exception would be lost in it.
+
+    _unblock runs after the hook, or checks once more for waiting signals.
     """
     while frame is not None and frame.f_code not in (_block.__code__, _unblock.__code__):
         frame = frame.f_back
@@ -137,12 +138,11 @@ def signal_actions(
     sigusr1: str | None = None,
     noted: Callable[[int, Action], object] | None = None,
 ) -> Iterator[Request]:
-    """Inside the block the signals request these actions ("stop", "snapshot", "none"); SIGTERM requests "stop".
-
-    A SIGINT while another is pending raises KeyboardInterrupt.
+    """In the block, let the signals request these actions ("stop", "snapshot", "none"); SIGTERM requests "stop".
 
     with signal_actions() as request: solver.set_action_function(request); solver.solve()
 
+    A SIGINT while another is pending raises KeyboardInterrupt.
     sigusr1: the action of SIGUSR1 (default: unchanged), which mpiexec forwards to its processes.
     noted: called in the signal handler with the signal's number and action; it should do little more than os.write.
     Outside the main thread no signal can be caught: the block has no effect, and request returns NONE.

@@ -33,12 +33,11 @@ from minicaffe.hooks import debug_info
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.rng import set_random_seed
-from minicaffe.training.running_state import LastIteration, add_note
 
 from . import snapshots, solver_nets, updates
 from .exchange import Exchange
 from .lr_policy import Plateau, check_policy, learning_rate
-from .running_state import State, misfits, restore_running_state, running_state
+from .running_state import LastIteration, State, add_note, misfits, restore_running_state, running_state
 from .signals import Action, Request
 from .solver_log import SolverLog, net_outputs
 from .target_scaling import folded
@@ -64,7 +63,7 @@ class Progress:
 
 
 class SGDSolver:
-    """Trains a net by a solver prototxt or a SolverParameter.
+    """A solver that trains a net by a solver prototxt or a SolverParameter.
 
     Every `display` iterations it logs lines like Caffe's to the logger "minicaffe.solver".
 
@@ -128,7 +127,7 @@ class SGDSolver:
 
     @cached_property
     def history_blobs(self) -> list[Blob]:
-        """The update rule's memory of each learnable blob; made when first used, for loaded weights may change the blobs."""
+        """The update rule's memory of each learnable blob, made at the first use, because loading weights may change blobs."""
         # All first arrays, then all second ones, as Caffe stores them.
         return [Blob(blob.shape, blob.dtype) for blob in self.net.learnable_params * self.histories]
 
@@ -138,11 +137,11 @@ class SGDSolver:
         """Raise SolverError for parameters that the rule does not support."""
 
     def gradient_to_step(self, diff: NDArray[Any], history: Sequence[NDArray[Any]], rate: float) -> None:
-        """Turn diff, in place, from the gradient into the step that the weights decrease by; update the blob's histories."""
+        """Turn diff, in place, from the gradient into the step to subtract from the weights; update the histories."""
         updates.sgd(diff, history[0], rate, self.param.momentum)
 
     def kernel(self, rate: float) -> Rule:
-        """gradient_to_step as a rule of cuda/updates.cu.
+        """Return gradient_to_step as a rule of cuda/updates.cu.
 
         A class that overrides only gradient_to_step updates on the host in GPU mode too.
         """
@@ -150,7 +149,7 @@ class SGDSolver:
 
     @property
     def history(self) -> list[NDArray[Any]]:
-        """The rule's histories, writable."""
+        """The update rule's histories, as writable arrays."""
         return [blob.data for blob in self.history_blobs]
 
     # Running.
@@ -161,7 +160,7 @@ class SGDSolver:
         return learning_rate(self.param, self.iter, self.param.max_iter or self._stop_at, self.plateau.current_step)
 
     def solve(self, resume_file: str | os.PathLike[str] | None = None, *, iterations: int | None = None) -> None:
-        """Train to max_iter (or `iterations` more, if given), with tests, snapshots and a last snapshot."""
+        """Train to max_iter, or `iterations` more if given, with tests, snapshots and a final snapshot."""
         if resume_file is not None:
             self.restore(resume_file)
         if iterations is None and not self.param.HasField("max_iter"):
@@ -187,7 +186,7 @@ class SGDSolver:
         logger.info("Optimization Done.")
 
     def step(self, iterations: int) -> None:
-        """Train for more iterations, or until a stop is requested.
+        """Train for this many more iterations, or until a stop is requested.
 
         An error first writes a snapshot of the last complete iteration, unless the solver asks for no snapshots or other ranks
         train too; the error's message names it.
@@ -250,7 +249,7 @@ class SGDSolver:
         self.apply_update()
 
     def apply_update(self) -> None:
-        """Update the weights by the gradients in the net's diffs; counts as one iteration."""
+        """Update the weights by the gradients in the net's diffs. It counts as one iteration."""
         self.plateau.observe(self.param, self.iter, self.smoothed_loss)
         rate = self.lr
         if self._due(self.param.display):
@@ -268,12 +267,12 @@ class SGDSolver:
     # Testing.
 
     def test_all(self) -> list[Arrays]:
-        """Run every test net with the current weights; returns the mean of each output over test_iter batches."""
+        """Run every test net with the current weights; return the mean of each output over test_iter batches."""
         self.stopped = False
         return [self.test(i) for i in range(len(self.test_nets)) if not self.stopped]
 
     def test(self, index: int) -> Arrays:
-        """Run one test net; returns {} after a stop, and in ranks other than 0, which only wait."""
+        """Run one test net; return the mean of each output, or {} after a stop and in ranks other than 0, which only wait."""
         net, batches = self.test_nets[index], self.param.test_iter[index]
         logger.info("Iteration %d, Testing net (#%d)", self.iter, index)
         net.share_with(self.net)  # each time, as in Caffe
@@ -300,7 +299,7 @@ class SGDSolver:
         return means
 
     def _stop_requested(self) -> bool:
-        """Handle requests between two batches of a test; returns whether a stop was requested."""
+        """Handle requests between two batches of a test; return whether a stop was requested."""
         while (action := self.exchange.agree(self._request())) is Action.SNAPSHOT:
             self.snapshot()
         self.stopped = self.stopped or action is Action.STOP
@@ -309,7 +308,7 @@ class SGDSolver:
     # Snapshots.
 
     def snapshot(self) -> Path:
-        """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; returns the former's path.
+        """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; return the former's path.
 
         All ranks must call it; rank 0 writes.
         """
@@ -325,7 +324,7 @@ class SGDSolver:
         return model
 
     def _snapshot_after(self, error: Exception) -> None:
-        """Write a snapshot of the last complete iteration, and add its name to the error's message."""
+        """Write a snapshot of the last complete iteration; add to the error's message how to resume."""
         wanted = self.param.snapshot > 0 or self.param.snapshot_after_train
         if not wanted or self.exchange.count > 1 or self.iter == self._saved_iter:
             return
@@ -380,19 +379,19 @@ class SGDSolver:
     # Others.
 
     def share_weights(self, net: Net) -> None:
-        """Train on net's weights (pycaffe's name)."""
+        """Share the weights of net, and train them (pycaffe's name)."""
         self.net.share_with(net)
 
     def add_callback(self, on_start: Callable[[], None], on_gradients_ready: Callable[[], None]) -> None:
-        """Call on_start before each iteration's first pass, and on_gradients_ready before its update (pycaffe's name)."""
+        """Add callbacks: on_start before each iteration's first pass, on_gradients_ready before its update (pycaffe's name)."""
         self._callbacks.append((on_start, on_gradients_ready))
 
     def set_action_function(self, request: Request) -> None:
-        """Call request() after each iteration and between the batches of tests; it may request a stop or a snapshot."""
+        """Set the function called after each iteration and between a test's batches to request a stop or a snapshot."""
         self._request = request
 
     def on_progress(self, report: Callable[[Progress], None]) -> None:
-        """Call report(Progress) after each iteration."""
+        """Add report, which is called with the Progress after each iteration."""
         self._progress.append(report)
 
     def _due(self, interval: int) -> bool:

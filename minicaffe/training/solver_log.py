@@ -23,6 +23,8 @@ from minicaffe.errors import Error, on_one_line, os_errors_as
 from minicaffe.files import read_text, replacing
 from minicaffe.net import Net
 
+logger = logging.getLogger("minicaffe.solver")
+
 Row = dict[str, float]
 
 PREFIX = re.compile(r"[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\s")
@@ -37,6 +39,50 @@ FORMULA = ("=", "+", "-", "@")
 
 MOST_OUTPUTS = 1000
 """Most names of net outputs, each of which is a column of the table."""
+
+
+class SolverLog:
+    """A writer of lines to the logger "minicaffe.solver" while the solver steps, with the speed since the previous line."""
+
+    def __init__(self) -> None:
+        self._now, self._spent = 0, 0.0
+        self._start(0)
+
+    def begin(self, iteration: int) -> None:
+        """Begin a step at this iteration, where the last step ended, or at another one in a restored training."""
+        if iteration != self._now:
+            self._start(iteration)
+        self._began = time.perf_counter() - self._spent
+
+    def end(self, iteration: int) -> None:
+        """End the step. The time until the next step does not count."""
+        self._now, self._spent = iteration, time.perf_counter() - self._began
+
+    def _start(self, iteration: int) -> None:
+        """Restart counting iterations and time."""
+        self._last, self._spent, self._began = iteration, 0.0, time.perf_counter()
+
+    def train(self, iteration: int, display: int, loss: float, net: Net) -> None:
+        """Log the speed since the previous line, the smoothed loss, and each output of the train net."""
+        seconds = time.perf_counter() - self._began
+        rate = (iteration - self._last) / (seconds or 1)  # a clock of coarse steps may show 0
+        logger.info("Iteration %d (%g iter/s, %gs/%d iters), loss = %g", iteration, rate, seconds, display, loss)
+        self._start(iteration)
+        net_outputs("Train", net, {name: net.blobs[name].data for name in net.outputs})
+
+
+def net_outputs(which: str, net: Net, outputs: Mapping[str, NDArray[np.floating]]) -> None:
+    """Log a line for each number of a net's outputs: `    Test net output #0: loss = 0.5 (* 1 = 0.5 loss)`."""
+    number = 0
+    for name, values in outputs.items():
+        for value in np.ravel(values):  # as in Caffe, each element has a number
+            logger.info("    %s net output #%d: %s", which, number, scored(name, float(value), net.blob_loss_weights[name]))
+            number += 1
+
+
+def scored(name: str, value: float, weight: float) -> str:
+    """Return `loss = 0.5 (* 1 = 0.5 loss)`; for a loss weight of 0 without the parentheses."""
+    return f"{name} = {value:g}" + (f" (* {weight:g} = {weight * value:g} loss)" if weight else "")
 
 
 def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
@@ -89,7 +135,7 @@ def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = "
 
 
 def _year(path: str | os.PathLike[str]) -> int:
-    """Return the year of a file's last change; a leap year if its time is invalid (an archive may set any)."""
+    """Return the year of a file's last change; a leap year if its time is invalid (archives may set any time)."""
     try:
         return datetime.fromtimestamp(Path(path).stat().st_mtime).year
     except (ValueError, OverflowError, OSError):
@@ -97,8 +143,9 @@ def _year(path: str | os.PathLike[str]) -> int:
 
 
 def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[int, float, str]]:
-    """Yield the lines with a prefix, with their numbers and their seconds since the line "Solving" (before it, since the
-    first).
+    """Yield the lines with a prefix, with their numbers and their seconds since the line "Solving".
+
+    Before that line, the seconds count from the first line.
     """
     start = last = None
     solving = False
@@ -123,50 +170,3 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
-
-
-logger = logging.getLogger("minicaffe.solver")
-
-
-class SolverLog:
-    """Writes lines to the logger "minicaffe.solver", with the speed since the previous line, while the solver steps."""
-
-    def __init__(self) -> None:
-        self._now, self._spent = 0, 0.0
-        self._start(0)
-
-    def begin(self, iteration: int) -> None:
-        """Begin a step, at this iteration: where the last one ended, or elsewhere in a restored training."""
-        if iteration != self._now:
-            self._start(iteration)
-        self._began = time.perf_counter() - self._spent
-
-    def end(self, iteration: int) -> None:
-        """End the step; what the caller does now takes no time of the training's."""
-        self._now, self._spent = iteration, time.perf_counter() - self._began
-
-    def _start(self, iteration: int) -> None:
-        """Count iterations and time from here."""
-        self._last, self._spent, self._began = iteration, 0.0, time.perf_counter()
-
-    def train(self, iteration: int, display: int, loss: float, net: Net) -> None:
-        """Log the speed since the previous line, the smoothed loss, and each output of the train net."""
-        seconds = time.perf_counter() - self._began
-        rate = (iteration - self._last) / (seconds or 1)  # a clock of coarse steps may show 0
-        logger.info("Iteration %d (%g iter/s, %gs/%d iters), loss = %g", iteration, rate, seconds, display, loss)
-        self._start(iteration)
-        net_outputs("Train", net, {name: net.blobs[name].data for name in net.outputs})
-
-
-def net_outputs(which: str, net: Net, outputs: Mapping[str, NDArray[np.floating]]) -> None:
-    """Log a line for each number of a net's outputs: `    Test net output #0: loss = 0.5 (* 1 = 0.5 loss)`."""
-    number = 0
-    for name, values in outputs.items():
-        for value in np.ravel(values):  # as in Caffe, each element has a number
-            logger.info("    %s net output #%d: %s", which, number, scored(name, float(value), net.blob_loss_weights[name]))
-            number += 1
-
-
-def scored(name: str, value: float, weight: float) -> str:
-    """`loss = 0.5 (* 1 = 0.5 loss)`; without the brackets for a loss weight of 0."""
-    return f"{name} = {value:g}" + (f" (* {weight:g} = {weight * value:g} loss)" if weight else "")

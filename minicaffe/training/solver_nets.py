@@ -27,7 +27,7 @@ def train_net(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> 
 
 
 def test_nets(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> list[Net]:
-    """Return a test net for each test_iter: those of test_net_param, then of test_net, then `net` in TEST.
+    """Return a test net for each test_iter: those of test_net_param, then of test_net, then the solver's net in TEST.
 
     Raises SolverError.
     """
@@ -48,12 +48,14 @@ def test_nets(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> 
 
 
 def found(name: str, folder: Path, *beside: Path) -> Path:
-    """Return a file that a solver names: relative to the working directory as in Caffe, else to the solver's folder or one
-    above it, else in the solver's folder if that has the name's last folder ("models/zf/train.prototxt" for a solver in
-    .../zf).
+    """Return the path of a file that a solver names.
 
-    Raises SolverError if it is missing, and DataError unless it is in the solver's folder, in one of beside, or where a
-    prototxt may name files (files.py).
+    The name is relative to the working directory as in Caffe, else to the solver's folder or one above it. Otherwise, if the
+    name ends in FOLDER/FILE and the solver's folder is called FOLDER, the file is there ("models/zf/train.prototxt" for a
+    solver in .../zf).
+
+    Raises SolverError if the file is missing. Raises DataError unless it is in the solver's folder, in one of beside, or where
+    a prototxt may name files (files.py).
     """
     refused: DataError | None = None
     for path in _candidates(Path(name), folder.resolve()):

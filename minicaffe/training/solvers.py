@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 
 class NesterovSolver(SGDSolver):
-    """Nesterov's accelerated gradient. momentum."""
+    """Nesterov's accelerated gradient. Parameter: momentum."""
 
     type = "Nesterov"
 
@@ -38,7 +38,7 @@ class NesterovSolver(SGDSolver):
 
 
 class AdaGradSolver(SGDSolver):
-    """AdaGrad (Duchi et al., 2011). delta. Raises SolverError for a momentum."""
+    """AdaGrad (Duchi et al., 2011). Parameter: delta. Raises SolverError for a momentum."""
 
     type = "AdaGrad"
 
@@ -53,7 +53,7 @@ class AdaGradSolver(SGDSolver):
 
 
 class RMSPropSolver(SGDSolver):
-    """RMSProp (Tieleman and Hinton, 2012). rms_decay, delta. Raises SolverError for a momentum, or rms_decay not in [0, 1)."""
+    """RMSProp (Tieleman and Hinton, 2012). Parameters: rms_decay in [0, 1), delta. Raises SolverError for a momentum."""
 
     type = "RMSProp"
 
@@ -70,7 +70,7 @@ class RMSPropSolver(SGDSolver):
 
 
 class AdaDeltaSolver(SGDSolver):
-    """AdaDelta (Zeiler, 2012). momentum, delta."""
+    """AdaDelta (Zeiler, 2012). Parameters: momentum, delta."""
 
     type = "AdaDelta"
     histories = 2
@@ -83,7 +83,7 @@ class AdaDeltaSolver(SGDSolver):
 
 
 class AdamSolver(SGDSolver):
-    """Adam (Kingma and Ba, 2015). momentum, momentum2, delta. Raises SolverError for a momentum not in [0, 1)."""
+    """Adam (Kingma and Ba, 2015). Parameters: momentum and momentum2 in [0, 1), delta. Raises SolverError for others."""
 
     type = "Adam"
     histories = 2
@@ -119,7 +119,7 @@ def get_solver(
     folder: str | os.PathLike[str] | None = None,
     strict: bool | None = None,
 ) -> SGDSolver:
-    """Return the solver of the prototxt's type, with SGDSolver's arguments. Raises SolverError for an unknown type."""
+    """Return a solver of the prototxt's type. The arguments are SGDSolver's. Raises SolverError for an unknown type."""
     if isinstance(solver, caffe_pb2.SolverParameter):
         param = upgrade_solver(solver)
     else:

@@ -29,7 +29,7 @@ BOX_LAYER = re.compile(r"(bbox_pred|rfcn_bbox)(_\d+)?")
 
 @contextmanager
 def folded(net: Net, settings: DetectionSettings) -> Iterator[list[str]]:
-    """Inside the block net's box layers give unnormalised boxes; their exact values are restored after it.
+    """In the block, let net's box layers give unnormalised boxes. After it their exact values are restored.
 
     Yields the names of the changed layers: none if the settings normalise no targets, or the net has no such layer.
     """
@@ -63,7 +63,7 @@ def unfold(net: Net, settings: DetectionSettings) -> None:
 def fold(
     weight: ArrayLike, bias: ArrayLike, means: ArrayLike, stds: ArrayLike
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """(weight * std, bias * std + mean) for each output: weight (N, ...), bias, means and stds (N,)."""
+    """Return (weight * std, bias * std + mean) for each output: weight (N, ...), bias, means and stds (N,)."""
     weight, bias = np.asarray(weight), np.asarray(bias)
     scale = np.asarray(stds, weight.dtype)
     shift = np.asarray(means, weight.dtype)
@@ -76,7 +76,7 @@ def _fold(layer: Layer, means: Floats, stds: Floats) -> None:
 
 
 def per_output(values: Sequence[float], outputs: int, cells: int = 1) -> Floats:
-    """4 numbers (or 4 per class) expanded to `outputs` box channels: repeated over classes and over group cells."""
+    """Return 4 numbers (or 4 per class) expanded to `outputs` box channels: repeated over classes and over group cells."""
     repeats, rest = divmod(outputs, len(values) * cells)
     if rest or not repeats:
         raise ValueError(f"{outputs} outputs are not a multiple of {len(values)} values times {cells} cells")
@@ -96,7 +96,7 @@ def _box_layers(net: Net, settings: DetectionSettings) -> Iterator[tuple[Layer, 
 
 
 def _target_statistics(net: Net, settings: DetectionSettings) -> tuple[Sequence[float], Sequence[float]] | None:
-    """Return the means and stds that normalise the net's targets: the settings', or those that its data layer measured."""
+    """Return the means and stds that normalise the net's targets: the settings', or those measured by its data layer."""
     if settings.train.bbox_normalize_targets_precomputed:
         return settings.train.bbox_normalize_means, settings.train.bbox_normalize_stds
     for layer in net.layers:
@@ -119,7 +119,7 @@ def _expanded(net: Net, name: str, means: Sequence[float], stds: Sequence[float]
 
 
 def _group_cells(net: Net, layer: Layer) -> int:
-    """group_size^2 of the position-sensitive layer that reads layer's top, or 1."""
+    """Return group_size^2 of the position-sensitive layer that reads layer's top; 1 without one."""
     blobs = set(net.top_names[layer.name])
     for reader in net.layers:
         if not blobs & set(net.bottom_names[reader.name][:1]):

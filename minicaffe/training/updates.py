@@ -30,7 +30,7 @@ PART = 1 << 17
 
 
 def clip(diffs: list[Array], limit: float) -> float:
-    """Scale gradients in place so that their common L2 norm is at most limit; returns the norm before."""
+    """Scale gradients in place so that their common L2 norm is at most limit; return the norm before."""
     norm = math.sqrt(sum(float(np.vdot(diff, diff)) for diff in diffs))
     if norm > limit:
         for diff in diffs:
@@ -74,8 +74,9 @@ def rmsprop(diff: Array, history: Array, rate: float, rms_decay: float, delta: f
 
 
 def adadelta(diff: Array, history: Array, updates: Array, rate: float, momentum: float, delta: float) -> None:
-    """Compute h = momentum h + (1 - momentum) g^2; s = g sqrt((u + delta) / (h + delta)); u = momentum u + (1 - momentum) s^2;
-    step = rate s.
+    """Compute h = momentum h + (1 - momentum) g^2; s = g sqrt((u + delta) / (h + delta)); step = rate s.
+
+    Then u = momentum u + (1 - momentum) s^2.
     """
     _average(history, diff * diff, momentum)
     diff *= np.sqrt((updates + delta) / (history + delta))
@@ -97,7 +98,7 @@ def adam(  # noqa: PLR0917 - the symbols of its formula
 
 
 def adam_correction(update: int, momentum: float, momentum2: float) -> float:
-    """Return the factor on Adam's rate at an update, counted from 1, because its averages begin at 0."""
+    """Return the factor on Adam's rate at an update, counted from 1. It corrects averages that begin at 0."""
     return math.sqrt(1 - momentum2**update) / (1 - momentum**update)
 
 
@@ -116,7 +117,7 @@ def _divide_by_root(diff: Array, square: Array, rate: float, delta: float) -> No
 
 
 def apply_update(solver: SGDSolver, rate: float) -> None:
-    """Update the weights of the solver's net by the gradients in its diffs: on the GPU in GPU mode if the rule has a kernel."""
+    """Update the weights of the solver's net by its diffs, in GPU mode on the GPU if the rule has a kernel."""
     if gpu_mode() and _has_kernel(type(solver)):
         _on_gpu(solver, rate)
     else:
@@ -124,9 +125,7 @@ def apply_update(solver: SGDSolver, rate: float) -> None:
 
 
 def _has_kernel(kind: type[SGDSolver]) -> bool:
-    """Return whether the class that defines the rule also defines its kernel; a user's class may override gradient_to_step
-    only.
-    """
+    """Return whether the class that defines the rule also defines its kernel; a user's class may define only the rule."""
     # The class nearest to kind.
     rule = next(base for base in kind.__mro__ if {"gradient_to_step", "kernel"} & vars(base).keys())
     return "kernel" in vars(rule)
@@ -162,7 +161,7 @@ def _on_gpu(solver: SGDSolver, rate: float) -> None:
 
 
 def _blobs(solver: SGDSolver, rate: float) -> Iterator[tuple[Blob, list[Blob], float, float]]:
-    """Yield each learnable blob, its histories, rate and decay."""
+    """Yield each learnable blob with its histories, learning rate and weight decay."""
     net = solver.net
     blobs = net.learnable_params
     for i, blob in enumerate(blobs):

@@ -49,9 +49,9 @@ COMMANDS = [
     ["explain", "N", "ip", "W", "--at", "0,1"],
     ["summary", "N"],
     ["summary", "N", "W"],
-    ["draw", "N", "x.svg", "--shapes"],
+    ["draw", "N", "-o", "x.svg", "--shapes"],
     ["cut", "N", "W", "--to", "ip", "-o", "a.prototxt", "a.caffemodel"],
-    ["merge-bn", "N", "W", "--out-net", "b.prototxt", "--out-weights", "b.caffemodel"],
+    ["merge-bn", "N", "W", "-o", "b.prototxt", "b.caffemodel"],
     ["time", "N", "--phase", "TEST", "--iterations", "1"],
     ["compare", "N", "N", "--weights", "W"],
 ]

@@ -453,10 +453,10 @@ def test_pictures_go_to_a_folder(folder: Path, draw: str, said: str) -> None:
         (["retarget", "N", "--classes", "3", "--out", "N"], "--out N: this is an input, and"),
         (["export", "N", "W", "-o", "W"], "--out W: this is an input, and"),
         (["compute-image-mean", "N", "N"], "OUT N: this is an input, and"),
-        (["draw", "N", "N"], "OUT N: this is an input, and"),
-        (["merge-bn", "N", "W", "--out-net", "N", "--out-weights", "a"], "--out-net N: this is an input, and"),
-        (["merge-bn", "N", "W", "--out-net", "a", "--out-weights", "W"], "--out-weights W: this is an input, and"),
-        (["merge-bn", "N", "W", "--out-net", "a", "--out-weights", "a"], "--out-weights a: --out-net names this file too"),
+        (["draw", "N", "-o", "N"], "--out N: this is an input, and"),
+        (["merge-bn", "N", "W", "-o", "N", "a"], "--out N: this is an input, and"),
+        (["merge-bn", "N", "W", "-o", "a", "W"], "--out W: this is an input, and"),
+        (["merge-bn", "N", "W", "-o", "a", "a"], "--out a: --out names this file too"),
         (["train", "N", "--weights", "W", "--out", "W"], "--out W: this is an input, and"),
         (["train", "N", "--log", "N"], "--log N: this is an input, and"),
         (["train", "N", "--out", "a", "--log", "a"], "--log a: --out names this file too"),
@@ -621,7 +621,7 @@ def test_run_takes_a_shape_and_a_factor(folder: Path) -> None:
         (["train", "-solvr=solver.prototxt"], "No such option '-solvr'. Did you mean '--solver'?"),
         (["detect", "-max_size", "5"], "No such option '-max_size'. Did you mean '--max-size'?"),
         (["run", "--bakward"], "Did you mean '--backward'?"),
-        (["run", "-q"], "No such option '-q'.\n"),
+        (["run", "-z"], "No such option '-z'.\n"),
     ],
 )
 def test_misspelt_words_get_the_nearest(arguments: list[str], message: str) -> None:
@@ -718,3 +718,39 @@ def test_weights_that_fit_no_layer_are_told_with_the_nearest_ones(tmp_path: Path
     assert "; its layers have no names" in said(inputs + layer.format("q", "x", "a", 9), named=False)
     assert "; none of its layers has weights" in said(inputs)
     assert "its layers are called q, and none nearly matches" in said(inputs + layer.format("q", "x", "a", 9))
+
+
+def test_quiet_and_verbose(folder: Path) -> None:
+    """-q leaves out notes, no warnings; -v adds what the engine does; both end with the command."""
+    words = (
+        "detect",
+        "detector.prototxt",
+        "detector.caffemodel",
+        "photos/one.png",
+        "--proposals",
+        "boxes.npy",
+        "--threshold",
+        "1",
+    )
+    plain, quiet, verbose = (run(*words, *flag) for flag in ((), ("-q",), ("--verbose",)))
+    assert plain.exit_code == quiet.exit_code == verbose.exit_code == 0, plain.output
+    assert "nothing reaches --threshold" in plain.stderr and quiet.stderr == ""
+    assert "layers set up for TEST" in verbose.stderr and "layers set up" not in plain.stderr
+    assert [line for line in verbose.stderr.splitlines() if line.startswith("nothing reaches")] == plain.stderr.splitlines()
+    assert run(*words).stderr == plain.stderr
+    warned = run("run", "detector.prototxt", "-q")
+    assert "WARNING: no weights given" in warned.stderr
+
+
+def test_old_spellings_of_outputs_still_work(folder: Path) -> None:
+    """They are not in the help."""
+    assert (
+        run("draw", "detector.prototxt", "old.svg").exit_code
+        == run("draw", "detector.prototxt", "-o", "new.svg").exit_code
+        == 0
+    )
+    assert Path("old.svg").read_bytes() == Path("new.svg").read_bytes()
+    said = run("draw", "detector.prototxt", "old.svg", "--out", "new.svg").output
+    assert "old.svg and --out new.svg: give one of them" in said
+    assert "Missing option" in run("draw", "detector.prototxt").output
+    assert "OLD" not in run("draw", "--help").output and "--out-net" not in run("merge-bn", "--help").output

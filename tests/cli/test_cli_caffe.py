@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import minicaffe
 from minicaffe import Net, errors, set_random_seed
-from minicaffe.cli import COMMANDS, main
+from minicaffe.cli import CAFFE, COMMANDS, HIDDEN, main
 from minicaffe.cli.doctor import blas_name
 from minicaffe.cli.install_caffe_command import MARK, TOOLS, install, scripts
 from minicaffe.cli.options import TOOL_FLAGS, translate
@@ -104,7 +104,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_spellings(given: list[str], wanted: list[str]) -> None:
-    assert translate(given, list(COMMANDS)) == wanted
+    assert translate(given, [*COMMANDS, *HIDDEN]) == wanted
 
 
 def test_a_file_with_a_comma_in_its_name_stays_whole(folder: Path) -> None:
@@ -455,12 +455,12 @@ SLOW = NET.replace("dim: 6 dim: 3", "dim: 64 dim: 4000").replace("dim: 6 dim: 2"
 class Training:
     """A training in a process of its own, that runs until a signal stops it; a watchdog ends it after three minutes."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    def __init__(self, folder: Path, *flags: str, caffe: bool = False) -> None:
         (folder / "net.prototxt").write_text(SLOW)
         (folder / "solver.prototxt").write_text(SOLVER + "max_iter: 1000000 display: 1\n")
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "minicaffe", "train", "-solver", "solver.prototxt", *flags],
+            [sys.executable, "-m", "minicaffe", *[CAFFE] * caffe, "train", "-solver", "solver.prototxt", *flags],
             env={**os.environ, "PYTHONPATH": paths},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -503,7 +503,7 @@ def test_sighup_snapshots_and_sigint_stops_with_a_snapshot(folder: Path) -> None
     training.until("^stopping after this iteration, with a snapshot; Ctrl-C again ends at once$")
     last = Path(training.until("Snapshot").split()[-1])
     training.until("Optimization stopped early.")
-    assert training.end() == (0, "")
+    assert training.end() == (130, "")
     assert first != last
     for model in (first, last):
         Net("net.prototxt", TEST, weights=model)
@@ -520,10 +520,19 @@ def test_sigterm_stops_a_training_with_a_snapshot(folder: Path) -> None:
     training.until("Iteration 3, lr")
     training.process.send_signal(signal.SIGTERM)
     last = Path(training.until("Snapshot").split()[-1])
-    assert training.end()[0] == 0
+    assert training.end()[0] == 143
     state = read_state(last.with_suffix(".solverstate"))
     assert state.iteration == int(last.stem.rpartition("_")[2]) >= 3
     Net("net.prototxt", TEST, weights=last)
+
+
+@needs_sighup
+def test_the_command_caffe_ends_a_stopped_training_with_0(folder: Path) -> None:
+    training = Training(folder, caffe=True)
+    training.until("Iteration 2, lr")
+    training.process.send_signal(signal.SIGINT)
+    training.until("Optimization stopped early.")
+    assert training.end()[0] == 0
 
 
 @pytest.mark.slow
@@ -710,5 +719,5 @@ def test_caffes_other_tools_are_commands_here() -> None:
 
 def test_the_scripts_text() -> None:
     made = scripts("/it's/python", windows=False)
-    assert made["caffe"] == f"#!/bin/sh\n# written by {MARK}\nexec '/it'\\''s/python' -m minicaffe \"$@\"\n"
-    assert scripts(r"C:\python.exe", windows=True)["caffe.cmd"].endswith('@"C:\\python.exe" -m minicaffe %*\r\n')
+    assert made["caffe"] == f"#!/bin/sh\n# written by {MARK}\nexec '/it'\\''s/python' -m minicaffe --caffe \"$@\"\n"
+    assert scripts(r"C:\python.exe", windows=True)["caffe.cmd"].endswith('@"C:\\python.exe" -m minicaffe --caffe %*\r\n')

@@ -103,10 +103,8 @@ MISTAKES = [
     # Tracing and porting.
     ("explain deploy.prototxt conv2 --at 0,0,0,0", "conv1"),
     ("explain deploy.prototxt conv1 --at 0,9,0,0", "conv1"),
-    (
-        "explain deploy.prototxt net.caffemodel conv1 --at 0,0,0,0",
-        "the layer comes before the weights: minicaffe explain deploy.prototxt conv1 net.caffemodel",
-    ),
+    ("explain deploy.prototxt gone.caffemodel conv1 --at 0,0,0,0", "gone.caffemodel"),
+    ("explain deploy.prototxt conv1 gone.caffemodel --at 0,0,0,0", "gone.caffemodel"),
     ("trace deploy.prototxt --image gone.png", "gone.png"),
     ("trace-diff page.html page.html", "page.html"),
     ("import net.onnx -o out.prototxt out.caffemodel", "net.onnx"),

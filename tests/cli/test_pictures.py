@@ -111,15 +111,15 @@ def test_batches_need_layers_that_read_them_first(tmp_path: Path, monkeypatch: p
 
 
 def test_compiled_loops_are_ready_before_the_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[Net] = []
+    done: list[tuple[Net, bool]] = []
 
-    def compile_loops(net: Net) -> None:
-        done.append(net)
+    def compile_loops(net: Net, ahead: bool = False) -> None:
+        done.append((net, ahead))
 
     monkeypatch.setattr(Net, "compile_loops", compile_loops)
     small = detector()
     concurrent_images(small, 1)
     assert done == []
     concurrent_images(small, 2)
-    assert done == [small.net]
+    assert done == [(small.net, True), (small.net, False)], "begun, and then waited for"
     np.testing.assert_equal(small.net.blobs["data"].shape, (1, 3, 600, 1000))

@@ -103,7 +103,7 @@ def test_box_deltas_are_small() -> None:
             ["time", "deep.prototxt", "--iterations", "1"],
             ["trace", "deep.prototxt", "-o", "page.html", "--backward"],
             ["export", "deep.prototxt", "-o", "deep.onnx", "--check"],
-            ["merge-bn", "deep.prototxt", "--out-net", "m.prototxt", "--out-weights", "m.caffemodel", "--check"],
+            ["merge-bn", "deep.prototxt", "-o", "m.prototxt", "m.caffemodel", "--check"],
         ],
     ),
     ids=lambda words: words[0],

@@ -37,7 +37,6 @@ AT_THE_END = (
 NO_NET = {
     "compute-image-mean",
     "convert-imageset",
-    "device-query",
     "docs",
     "doctor",
     "dump",
@@ -85,14 +84,14 @@ def test_every_command_that_makes_a_net_has_the_option() -> None:
     [
         ("summary", "net.prototxt"),
         ("run", "net.prototxt", "net.caffemodel"),
-        ("draw", "net.prototxt", "out.svg", "--shapes"),
+        ("draw", "net.prototxt", "-o", "out.svg", "--shapes"),
         ("time", "net.prototxt", "--iterations", "1"),
         ("trace", "net.prototxt", "net.caffemodel", "--text"),
         ("explain", "net.prototxt", "pool", "--at", "0,0,0,0"),
         ("test", "net.prototxt", "net.caffemodel", "--iterations", "1"),
         ("compare", "other.prototxt", "net.prototxt", "--weights", "net.caffemodel"),
         ("trace-diff", "net.prototxt", "net.prototxt", "--weights", "net.caffemodel"),
-        ("merge-bn", "net.prototxt", "net.caffemodel", "--out-net", "o.prototxt", "--out-weights", "o.caffemodel"),
+        ("merge-bn", "net.prototxt", "net.caffemodel", "-o", "o.prototxt", "o.caffemodel"),
         ("train", "solver.prototxt"),
     ],
 )
@@ -105,7 +104,7 @@ def test_refused_or_said_again_at_the_end(folder: Path, words: tuple[str, ...]) 
     done = run(words[0], "--skip-unknown", *words[1:])
     assert done.exit_code == 0, done.output
     lines = done.stderr.splitlines()
-    assert any(line.startswith("warning: net.prototxt:4: PoolingParameter has no field zzz; skipped") for line in lines)
+    assert any(line.startswith("WARNING: net.prototxt:4: PoolingParameter has no field zzz; skipped") for line in lines)
     assert lines[-1] == AT_THE_END
     assert run(*words).exit_code == 1  # the option holds for one command
 
@@ -135,7 +134,7 @@ def test_nothing_is_said_of_a_net_without_such_fields(folder: Path) -> None:
 
 
 def test_draw_without_shapes_computes_nothing(folder: Path) -> None:
-    result = run("draw", "net.prototxt", "out.svg")
+    result = run("draw", "net.prototxt", "-o", "out.svg")
     assert result.exit_code == 0 and result.stderr == ""
 
 

@@ -83,7 +83,7 @@ def test_hostile_arguments(command: str, way: str, monkeypatch: pytest.MonkeyPat
     """Files that are not there, and options that no command has."""
     name = FILE + WILD.replace("\0", "")
     count = sum(isinstance(param, click.Argument) for param in main.get_command(click.Context(main), command).params)
-    needed = {"retarget": ["--classes", "3"], "export": ["-o", "x"], "merge-bn": ["--out-net", "x", "--out-weights", "y"]}
+    needed = {"retarget": ["--classes", "3"], "export": ["-o", "x"], "merge-bn": ["-o", "x", "y"], "draw": ["-o", "x"]}
     given = [command, *needed.get(command, []), *[name] * (count or 1)]
     if command == "extract-features":
         given = [*given[:-4], "1"]

@@ -102,7 +102,7 @@ def test_a_merged_net_keeps_its_names(tmp_path: Path) -> None:
     net.params[f"b{NAME}"][2].data[...] = 1
     net.save(tmp_path / "w.caffemodel")
     files = [str(tmp_path / name) for name in ("n.prototxt", "w.caffemodel", "m.prototxt", "m.caffemodel")]
-    found = CliRunner().invoke(main, ["merge-bn", *files[:2], "--out-net", files[2], "--out-weights", files[3]])
+    found = CliRunner().invoke(main, ["merge-bn", *files[:2], "-o", *files[2:4]])
     assert found.exit_code == 0, found.output
     assert [layer.name for layer in read_net(files[2]).param.layer] == ["x", f"c{NAME}"]
     assert not foreign(Path(files[2]).read_text(encoding="utf-8"), terminal=False)

@@ -15,6 +15,7 @@ from minicaffe.data.images import (
     image_size,
     load_image,
     prepare_image,
+    resize_area,
     resize_bilinear,
     scale_for,
     scaled_image,
@@ -61,6 +62,23 @@ def test_resize_agrees_with_a_plain_loop(sizes: tuple[int, ...]) -> None:
     image = np.random.default_rng(1).standard_normal((*old, 2))
     expected = plain_resize(image, *new, (new[0] / old[0], new[1] / old[1]))
     np.testing.assert_allclose(resize_bilinear(image, *new), expected, atol=1e-12)
+
+
+def shares(old: int, new: int) -> np.ndarray:
+    """The part of each old pixel in each new one, (new, old), of an axis that shrinks."""
+    step = old / new
+    table = [[max(min((i + 1) * step, j + 1) - max(i * step, j), 0) / step for j in range(old)] for i in range(new)]
+    return np.array(table)
+
+
+@given(st.tuples(*[st.integers(1, 9)] * 4))
+def test_an_axis_that_shrinks_is_averaged(sizes: tuple[int, ...]) -> None:
+    (old, new), image = (sizes[:2], sizes[2:]), pixels(*sizes[:2])
+    grown = resize_bilinear(image.astype(np.float64), max(old[0], new[0]), max(old[1], new[1]))
+    rows, columns = (shares(n, m) if m < n else np.eye(m) for n, m in zip(old, new, strict=True))
+    made = resize_area(image, *new)
+    assert made.dtype == np.float32
+    np.testing.assert_allclose(made, np.einsum("ih,jw,hwc->ijc", rows, columns, grown), rtol=1e-5, atol=1e-4)
 
 
 def test_resize_types_and_copies() -> None:

@@ -10,7 +10,22 @@ import pytest
 from click.testing import CliRunner
 from coloured import CENTRED, COLOURED, MEANS, check_planes
 from detecting import DETECTOR
-from detector_nets import BLOB, CASCADE, CELLS, CTPN, MSCNN, REFINEDET, SSD, SSH, YOLOS, pooled, reshaped, squeeze_det
+from detector_nets import (
+    BLOB,
+    CASCADE,
+    CELLS,
+    CTPN,
+    MSCNN,
+    MTCNN,
+    REFINEDET,
+    SSD,
+    SSH,
+    ULTRA_FACE,
+    YOLOS,
+    pooled,
+    reshaped,
+    squeeze_det,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -22,10 +37,11 @@ from minicaffe.detection import families, load
 from minicaffe.detection.cascade import Cascade, cascade_ends, input_size
 from minicaffe.detection.families import FAMILIES, detect_ssd, family_of
 from minicaffe.detection.family import Family, FindOptions
+from minicaffe.detection.mtcnn import joined
 from minicaffe.detection.reading import Ctpn, chains, text_lines
 from minicaffe.detection.rows import RowsEnd, RowsFamily, last_output
 from minicaffe.errors import Error
-from minicaffe.formats.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net, read_net, to_text
 from minicaffe.layers.neuron.functions import Sigmoid
 
 PICTURE = np.full((40, 60, 3), 104, np.uint8)
@@ -252,6 +268,12 @@ def test_what_a_cascade_and_a_ctpn_are_given() -> None:
     check_planes(text, "data", CENTRED)
 
 
+def joined_mtcnn() -> str:
+    for name, text in MTCNN.items():
+        Path(name).write_text(text)
+    return to_text(joined(read_net("det1.prototxt")).param)
+
+
 @pytest.mark.filterwarnings("ignore:.*SSH reads its limits")
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: type(family).__name__)
 def test_no_other_family_comes_first_for_a_familys_net(family: Family) -> None:
@@ -261,7 +283,7 @@ def test_no_other_family_comes_first_for_a_familys_net(family: Family) -> None:
         "Yolo2": f"{BLOB.replace('4 dim: 6', '64 dim: 64')} {pooled(32, 14)}",
         "Mscnn": f"{BLOB.replace('4 dim: 6', '64 dim: 64')} {MSCNN}",
         "SqueezeDet": f"{BLOB.replace('4 dim: 6', '60 dim: 60')} {squeeze_det(30, 2, 2, 4)}",
-        "Cascade": CASCADE, "Ctpn": CTPN, "Ssh": SSH, "Rcnn": DETECTOR,
+        "UltraFace": ULTRA_FACE, "Cascade": CASCADE, "Ctpn": CTPN, "Ssh": SSH, "Mtcnn": joined_mtcnn(), "Rcnn": DETECTOR,
     }  # fmt: skip
     anchors = {"Yolo2": [1, 0.5, 2, 2], "SqueezeDet": [8, 8, 20, 10]}
     settings = settings_from({"TEST": {"ANCHORS": given}} if (given := anchors.get(type(family).__name__)) else {})

@@ -28,9 +28,7 @@ from minicaffe.formats.forks import (
     fork_field,
     fork_fields,
     fork_named,
-    fork_of,
     fork_of_net,
-    fork_value,
     forks,
 )
 from minicaffe.formats.prototxt import parse_net, parse_solver
@@ -84,7 +82,9 @@ def test_every_value_that_a_fork_adds_to_an_enum_is_known() -> None:
         for value in lacking(row["message"], row["field"], row["options"]) if "enum" in row["kind"] else ():
             fields = [f.name for f in SCHEMA[row["message"]].fields if f.enum_type and f.enum_type.name == row["field"]]
             seen += 1
-            unknown += [f"{row['message']}.{name}: {value}" for name in fields if not fork_value(row["message"], name, value)]
+            unknown += [
+                f"{row['message']}.{name}: {value}" for name in fields if not fork_field(row["message"], f"{name}={value}")
+            ]
     assert unknown == [] and seen > 5
 
 
@@ -119,7 +119,6 @@ def test_what_the_schemas_of_forks_have_is_honoured() -> None:
     assert [field for field in honoured if not field.forks or not in_schema(field.message, field.name)] == []
     found = fork_field("PoolingParameter", "ceil_mode")
     assert found is not None and found.effect is Effect.HONOURED and found.forks[0] == "Cascade R-CNN"
-    assert fork_of("PoolingParameter", "ceil_mode") == ""
 
 
 def test_what_is_honoured_is_read() -> None:
@@ -264,7 +263,7 @@ def test_a_field(message: str, name: str, effect: Effect, fork: str) -> None:
 
 
 def test_bvlcs_fields_are_of_no_fork() -> None:
-    assert fork_field("PoolingParameter", "kernel_size") is None and fork_value("PoolingParameter", "pool", "MAX") is None
+    assert fork_field("PoolingParameter", "kernel_size") is None and fork_field("PoolingParameter", "pool=MAX") is None
 
 
 def test_harmless_values() -> None:

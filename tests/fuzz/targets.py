@@ -22,9 +22,9 @@ import tiffs
 from terminal_text import OURS, foreign
 
 from minicaffe import TEST, Error, Net, limits
-from minicaffe.cli.common import print_table, warn
+from minicaffe.cli.common import print_table
 from minicaffe.cli.console import bar
-from minicaffe.cli.terminal import echo, guarded
+from minicaffe.cli.terminal import echo, guarded, warn
 from minicaffe.data import database_leveldb, leveldb_files
 from minicaffe.data.database import datum_array, new_database, parse_datum
 from minicaffe.data.database_leveldb import LevelDatabase

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from minicaffe import TEST, Error, Net
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.porting.agreement import Run, difference, differences, matched, run_of
 
 SHAPES = Path(__file__).parents[2] / "examples" / "shapes"
@@ -94,3 +95,11 @@ def test_a_detectors_proposals_and_what_comes_of_them(kind: str) -> None:
     other = np.arange(len(rois))
     other[[i, i + 1]] = i + 1, i
     assert all(one.agrees for one in differences(ours, {name: array[other] for name, array in ours.blobs.items()}))
+
+
+def test_the_inputs_stay() -> None:
+    text = 'input: "x" input_shape { dim: 3 }'
+    net = Net(parse_net(text + 'layer { name: "r" type: "Power" bottom: "x" top: "x" power_param { scale: 2 } }'))
+    net.blobs["x"].data[...] = [1, 2, 3]
+    assert run_of(net, ["x"]).blobs["x"].tolist() == [2, 4, 6]
+    assert net.blobs["x"].data.tolist() == [1, 2, 3]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from minicaffe import Error, Net, compare, set_random_seed
+from minicaffe import TEST, Error, Net, compare, set_random_seed
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.porting.comparison import Tolerance
@@ -393,6 +393,30 @@ def test_one_output_of_a_layer_that_has_two() -> None:
     theirs = blobs(made(text), data=image())
     del theirs["b"]
     assert compare(made(text), theirs).missing == ["b"]
+
+
+def test_an_input_that_a_layer_changes_in_place(folder: Path) -> None:
+    text = 'input: "x" input_shape { dim: 2 dim: 3 }'
+    text += 'layer { name: "double" type: "Power" bottom: "x" top: "x" power_param { scale: 2 } }'
+    text += 'layer { name: "tanh" type: "TanH" bottom: "x" top: "y" }'
+    result = compare(Net(parse_net(text)), Net(parse_net(text)))
+    assert result.same and [layer for layer, _, _ in result.agreed] == ["input", "double", "tanh"]
+    pytest.importorskip("onnxruntime")
+    from minicaffe.porting.onnx import export_onnx
+
+    net = Net(parse_net(text), TEST)
+    export_onnx(net, "m.onnx")
+    result = compare(net, "m.onnx")  # whose x is the input
+    assert result.same and [layer for layer, _, _ in result.agreed] == ["tanh"]
+
+
+def test_losses_without_a_top_are_compared_with_arrays() -> None:
+    loss = 'layer {{ name: "{0}" type: "EuclideanLoss" bottom: "x" bottom: "y" loss_weight: {1} }}'
+    inputs = 'input: "x" input_shape { dim: 2 dim: 3 } input: "y" input_shape { dim: 2 dim: 3 }'
+    net = Net(parse_net(f"{inputs} {loss.format('first', 1)} {loss.format('last', 2)}"))
+    net.forward(x=np.ones((2, 3)), y=np.zeros((2, 3)))
+    result = compare(net, {name: blob.data.copy() for name, blob in net.blobs.items()})
+    assert result.same and [layer for layer, _, _ in result.agreed][-1] == "last"
 
 
 def test_the_mean_of_images(folder: Path) -> None:

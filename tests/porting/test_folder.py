@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from detector_nets import BLOB, MTCNN, ULTRA_FACE, pooled, reshaped
 from extras import require
 from PIL import Image
 
@@ -331,3 +332,43 @@ def test_two_nets_that_fit(folder: Path) -> None:
     both = [pair.net.path for pair in report.pairs if pair.fits]
     assert both == ["again.prototxt", "deploy.prototxt"]
     assert len(report.best) == 1
+
+
+def test_nets_of_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command for an UltraFace, which has its means, and for an MTCNN, of which only the first net is given."""
+    monkeypatch.chdir(tmp_path)
+    for name, prototxt in {**MTCNN, "ultra.prototxt": ULTRA_FACE}.items():
+        Path(name).write_text(prototxt)
+        Net(name, TEST).save(Path(name).with_suffix(".caffemodel"))
+    Image.new("RGB", (50, 40)).save("photo.png")
+    report = look(".")
+    commands = [step.command for step in report.steps if step.why == "find faces"]
+    assert commands == [
+        "minicaffe detect det1.prototxt det1.caffemodel photo.png --draw out",
+        "minicaffe detect ultra.prototxt ultra.caffemodel photo.png --draw out",
+    ]
+    assert report.missing == [] and not any(step.command.startswith("minicaffe run") for step in report.steps)
+    traced = [step.command for step in report.steps if "trace" in step.command]
+    fed = "--image photo.png --rgb --axes wh --mean 127.5,127.5,127.5 --scale-factor 0.0078125 -o trace.html"
+    assert traced[0] == f"minicaffe trace det1.prototxt det1.caffemodel {fed}"
+    for command in (*commands, traced[0], traced[-1]):
+        ran = CliRunner().invoke(main, shlex.split(command)[1:])
+        assert ran.exit_code == 0, (command, ran.output)
+    Path("det3.caffemodel").unlink()
+    report = look(".")
+    assert "det1.caffemodel is taken for MTCNN's first net: det2.caffemodel and det3" in " ".join(report.missing)
+    assert report.steps[0].command.startswith("minicaffe run det1.prototxt det1.caffemodel --input ")
+
+
+def test_other_families_are_detected_too(tmp_path: Path) -> None:
+    """Their nets are exported without boxes; an R-CNN's settings are no SqueezeDet's."""
+    net = f"{BLOB.replace('4 dim: 6', '448 dim: 448')} {pooled(64, 30)} {reshaped(1470)}"
+    (tmp_path / "yolo.prototxt").write_text(net)
+    Net(tmp_path / "yolo.prototxt", TEST).save(tmp_path / "yolo.caffemodel")
+    report = look(tmp_path)
+    files = f"{tmp_path}/yolo.prototxt {tmp_path}/yolo.caffemodel"
+    assert [step.command for step in report.steps[:2]] == [
+        f"minicaffe detect {files} photo.jpg --draw out",
+        f"minicaffe export {files} -o model.onnx --check",
+    ]
+    assert "the mean and the scale of the images: nothing here tells them" in report.missing

@@ -216,7 +216,7 @@ def test_command(tmp_path: Path) -> None:
     net = net_of(PLAIN + NORM % "" + SCALE + RELU % "s", dtype=np.float32)
     net.save(tmp_path / "a.caffemodel")
     files = [str(tmp_path / name) for name in ("a.prototxt", "a.caffemodel", "b.prototxt", "b.caffemodel")]
-    said = run(*files[:2], "--out-net", files[2], "--out-weights", files[3], "--check")
+    said = run(*files[:2], "-o", *files[2:4], "--check")
     assert "2 layers folded into 1; 0 left where they are\n  c <- n, s\n" in said
     assert re.search(r" r +\S+ +\d\.\d\de-\d\d +\d\.\d\de-\d\d", said) and "PASS: every output within 0.0001 of" in said
     new = Net(files[2], files[3], 1)
@@ -231,7 +231,7 @@ def test_command_whose_check_fails_writes_nothing(tmp_path: Path, monkeypatch: p
     (tmp_path / "b.prototxt").write_text("before")
     files = [str(tmp_path / name) for name in ("a.prototxt", "a.caffemodel", "b.prototxt", "b.caffemodel")]
     monkeypatch.setattr("minicaffe.cli.convert.put_weights", lambda net, weights: net.params["c"][0].data.fill(0.5))
-    said = run(*files[:2], "--out-net", files[2], "--out-weights", files[3], "--check")
+    said = run(*files[:2], "-o", *files[2:4], "--check")
     assert re.search(
         r"error: .*FAIL: more than 0.0001 of the largest number apart: s \(\S+\); nothing was written", said, re.DOTALL
     )
@@ -245,7 +245,7 @@ def test_command_with_a_stage(tmp_path: Path) -> None:
     net = net_of(PLAIN + NORM % "" + SCALE, dtype=np.float32)
     net.save(tmp_path / "a.caffemodel")
     files = [str(tmp_path / name) for name in ("a.prototxt", "a.caffemodel", "b.prototxt", "b.caffemodel")]
-    run(*files[:2], "--stage", "deploy", "--level", "2", "--out-net", files[2], "--out-weights", files[3])
+    run(*files[:2], "--stage", "deploy", "--level", "2", "-o", *files[2:4])
     assert Net(files[2], files[3], 1).outputs == ["s"]
     staged = Net(files[0], 1, 2, ["deploy"], files[1])
     assert merge_net(staged)[0].outputs == ["s"]
@@ -255,7 +255,7 @@ def test_command_without_all_weights(tmp_path: Path) -> None:
     (tmp_path / "a.prototxt").write_text(INPUT + PLAIN + NORM % "")
     net_of(PLAIN).save(tmp_path / "a.caffemodel")
     net_of(PLAIN.replace('name: "c"', 'name: "q"')).save(tmp_path / "q.caffemodel")
-    outs = ["--out-net", str(tmp_path / "b.prototxt"), "--out-weights", str(tmp_path / "b.caffemodel")]
+    outs = ["-o", str(tmp_path / "b.prototxt"), str(tmp_path / "b.caffemodel")]
     said = run(str(tmp_path / "a.prototxt"), str(tmp_path / "a.caffemodel"), *outs)
     assert "a.caffemodel: it has no weights for n, which folding needs" in said
     said = run(str(tmp_path / "a.prototxt"), str(tmp_path / "q.caffemodel"), *outs)

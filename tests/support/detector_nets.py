@@ -131,3 +131,42 @@ def squeeze_det(cell: int, anchors: int, classes: int, cells: int, kernel: int =
     layer {{ name: "softmax" type: "Softmax" bottom: "rows" top: "class_scores" softmax_param {{ axis: 2 }} }}
     layer {{ name: "sigmoid" type: "Sigmoid" bottom: "sure" top: "conf_scores" }}"""
     )
+
+
+ULTRA_FACE = """
+input: "input" input_shape { dim: 1 dim: 3 dim: 24 dim: 40 }
+layer { name: "map" type: "Pooling" bottom: "input" top: "map" pooling_param { global_pooling: true pool: AVE } }
+layer { name: "conf" type: "InnerProduct" bottom: "map" top: "conf" inner_product_param { num_output: 128 } }
+layer { name: "loc" type: "InnerProduct" bottom: "map" top: "loc" inner_product_param { num_output: 256 } }
+layer { name: "pairs" type: "Reshape" bottom: "conf" top: "pairs" reshape_param { shape { dim: 0 dim: 64 dim: 2 } } }
+layer { name: "boxes" type: "Reshape" bottom: "loc" top: "boxes" reshape_param { shape { dim: 0 dim: 64 dim: 4 } } }
+layer { name: "scores" type: "Softmax" bottom: "pairs" top: "scores" softmax_param { axis: 2 } }
+"""
+"""64 priors: 3 at each of 3 x 5 cells of 8 pixels, 2 at 2 x 3 of 16, 2 at 1 x 2 of 32, 3 at one of 64."""
+
+
+PNET = """
+input: "data" input_dim: 1 input_dim: 3 input_dim: 12 input_dim: 12
+layer { name: "score" type: "Convolution" bottom: "data" top: "score"
+  convolution_param { num_output: 2 kernel_size: 12 stride: 2 } }
+layer { name: "move" type: "Convolution" bottom: "data" top: "move"
+  convolution_param { num_output: 4 kernel_size: 12 stride: 2 } }
+layer { name: "prob1" type: "Softmax" bottom: "score" top: "prob1" }
+"""
+
+
+def refiner(side: int, more: str = "") -> str:
+    """R-Net, or with more O-Net."""
+    return f"""
+input: "data" input_dim: 1 input_dim: 3 input_dim: {side} input_dim: {side}
+layer {{ name: "score" type: "InnerProduct" bottom: "data" top: "score" inner_product_param {{ num_output: 2 }} }}
+layer {{ name: "move" type: "InnerProduct" bottom: "data" top: "move" inner_product_param {{ num_output: 4 }} }}
+{more}
+layer {{ name: "prob1" type: "Softmax" bottom: "score" top: "prob1" }}
+"""
+
+
+LANDMARKS = """
+layer { name: "points" type: "InnerProduct" bottom: "data" top: "points" inner_product_param { num_output: 10 } }"""
+MTCNN = {"det1.prototxt": PNET, "det2.prototxt": refiner(24), "det3.prototxt": refiner(48, LANDMARKS)}
+"""The texts of the three files."""

@@ -219,7 +219,7 @@ def forks() -> list[Case]:
 
 
 def draw() -> list[Case]:
-    return [(["draw", _net(), "net.svg", "--shapes"], ()), (["draw", _net(), f"{FILE}.png"], FILE_SHOWN)]
+    return [(["draw", _net(), "-o", "net.svg", "--shapes"], ()), (["draw", _net(), "-o", f"{FILE}.png"], FILE_SHOWN)]
 
 
 def deploy() -> list[Case]:
@@ -301,7 +301,7 @@ def merge_bn() -> list[Case]:
     made.save("w.caffemodel")
     return [
         (
-            ["merge-bn", net, "w.caffemodel", "--out-net", "m.prototxt", "--out-weights", f"{FILE}2", "--check"],
+            ["merge-bn", net, "w.caffemodel", "-o", "m.prototxt", f"{FILE}2", "--check"],
             (*SHOWN, *FILE_SHOWN),
         )
     ]

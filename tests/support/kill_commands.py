@@ -99,7 +99,7 @@ COMMANDS = {
     "trace": Command(["trace", *NET, "--shape", "data=1,3,120,160", "-o", "page.html"], "page.html", check_page),
     "dump": Command(["dump", NET[1], "-o", "arrays.npz"], "arrays.npz", read_npz),
     "cut": Command(["cut", *NET, "--to", "relu2", "-o", "net.prototxt", "part.caffemodel"], "net.prototxt", read_net),
-    "draw": Command(["draw", NET[0], "net.png"], "net.png", check_picture),
+    "draw": Command(["draw", NET[0], "-o", "net.png"], "net.png", check_picture),
 }
 
 

@@ -172,7 +172,7 @@ def test_a_net_of_nothing() -> None:
 def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_text(NET)
     for name, options in (("a.svg", ["--shapes"]), ("b.png", ["--rankdir", "LR", "--phase", "TRAIN", "--display-lrm"])):
-        result = CliRunner().invoke(main, ["draw", str(tmp_path / "net.prototxt"), str(tmp_path / name), *options])
+        result = CliRunner().invoke(main, ["draw", str(tmp_path / "net.prototxt"), "-o", str(tmp_path / name), *options])
         assert result.exit_code == 0, result.output
         assert (tmp_path / name).stat().st_size > 1000
     assert "1 x 7 x 5 x 5" in texts((tmp_path / "a.svg").read_text())

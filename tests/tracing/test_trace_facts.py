@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from detector_nets import BLOB, CELLS, YOLOS
 
 from minicaffe import TEST, TRAIN, Error, Net
 from minicaffe.data.images import load_image
@@ -85,6 +86,19 @@ def test_a_score_of_an_ssd_is_told_by_its_box_where_two_are_equal() -> None:
         assert net.params["conf"][1].diff.tolist() == [0, 0, 1]
         assert not net.params["loc"][1].diff.any()
         assert net.blobs["conf"].diff[0, 2].ravel().tolist() == [float(prior == 0), float(prior == 1)]
+
+
+@pytest.mark.parametrize("kind", YOLOS)
+def test_the_scores_of_a_yolo_are_in_no_blob(kind: str) -> None:
+    net = Net(parse_net(f'{BLOB} {CELLS} layer {{ name: "found" bottom: "cells" top: "found" {YOLOS[kind]} }}'), TEST)
+    net.params["cells"][1].data[...] = [0, 0, 0, 0, 9, -9, 9]
+    image = np.full((16, 24, 3), 104, np.uint8)
+    detect_ssd(net, image)
+    found = found_detections(net, image)
+    assert found is not None and len(found)
+    assert gradient_seed(net, None, None, found, None).words == "the sum of found"
+    with pytest.raises(Error, match="--seed-gradient detection:0: no blob of this net holds the scores"):
+        gradient_seed(net, "detection:0", None, found, None)
 
 
 LOSSES = """

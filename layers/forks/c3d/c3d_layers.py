@@ -16,7 +16,7 @@ from minicaffe.proto import caffe_pb2
 
 
 class OfClips(Convolution):
-    """A convolution of clips (N, C, L, H, W), whose parameters are in convolution3d_param. List it before other bases."""
+    """A convolution of clips (N, C, L, H, W) with convolution3d_param. List it before other bases."""
 
     param_block = ("convolution3d_param",)
 
@@ -49,10 +49,8 @@ class OfClips(Convolution):
 class Convolution3D(OfClips):
     """Convolution's y, with kernels of kernel_depth frames of kernel_size x kernel_size pixels.
 
-    C3D's name for a convolution of clips, with one kernel size, stride and pad in space and one of each in
-    time.
-
-    Source: Tran et al., 2015; C3D's convolution3d_layer.cpp.
+    C3D's name for a convolution of clips, with one kernel size, stride and pad in space and one of each in time. Source: Tran
+    et al., 2015; C3D's convolution3d_layer.cpp.
 
     bottom: x (N, C, L, H, W). top: y (N, num_output, L', H', W'). convolution3d_param: stride and pad in pixels,
     temporal_stride and temporal_pad in frames. blobs: weight (num_output, C, kernel_depth,
@@ -83,9 +81,9 @@ Taps = tuple[tuple[slice, ...], tuple[slice, ...]]
 
 
 class Pooling3D(Layer):
-    """Windows of kernel_depth x kernel_size x kernel_size, each giving one number; MAX's gradient goes to the first maximum.
+    """The maximum or mean of each window of kernel_depth x kernel_size x kernel_size in a clip.
 
-    The maximum or the mean of every window of frames and pixels of a clip.
+    MAX's gradient goes to the first maximum.
 
         L' = ceil((L - kernel_depth) / temporal_stride) + 1, H' and W' likewise; windows are clipped to the clip
 
@@ -127,14 +125,14 @@ class Pooling3D(Layer):
         top[0].reshape(*shape[:2], *self.pooled)
 
     def _taps(self, size: Sequence[int]) -> Iterator[Taps]:
-        """For each place of the window, in order, the windows that have a pixel there."""
+        """Yield, for each tap in order, the windows that have a pixel there, and these pixels."""
         for tap in product(*map(range, self.kernel)):
             counts = [min(n, -(-(length - t) // s)) for n, length, t, s in zip(self.pooled, size, tap, self.stride)]
             source = (slice(t, t + s * (n - 1) + 1, s) for t, s, n in zip(tap, self.stride, counts))
             yield (slice(None), slice(None), *map(slice, counts)), (slice(None), slice(None), *source)
 
     def _sizes(self, size: Sequence[int]) -> Array:
-        """Return how many pixels each window has (L', H', W')."""
+        """Return the number of pixels of each window (L', H', W')."""
         sizes = [
             np.minimum(np.arange(n) * s + k, length) - np.arange(n) * s
             for n, s, k, length in zip(self.pooled, self.stride, self.kernel, size)

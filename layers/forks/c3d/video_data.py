@@ -1,10 +1,7 @@
-"""VideoData: clips of videos, or of folders of frames, that a text file lists (C3D); one video's frames (SSD); segments of
-videos whose frames are images (temporal segment networks).
+"""VideoData: listed clips of videos or frame folders (C3D), one video's frames (SSD), or temporal segment networks' segments.
 
 Source: the video_data_layer.cpp of C3D v1.1 and of v1.0, whose VIDEO_DATA has its fields in image_data_param, of SSD, and of
 yjxiong/caffe.
-
-Batches of VideoData as SSD and as temporal segment networks have it: the frames of one video, and segments of many.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ from minicaffe.proto import caffe_pb2
 
 
 class FrameSource:
-    """Batches of a video's frames, transformed, with labels 0: SSD's. skip: how many frames are left out before each."""
+    """SSD's batches of a video's frames, transformed, with labels 0. skip: frames left out before each."""
 
     def __init__(self, file: str, size: int, skip: int, transformer: DataTransformer, shard: Shard, tops: int) -> None:
         self.file, self.size, self.step = file, size, skip + 1
@@ -103,7 +100,7 @@ class FrameSource:
 
 @dataclass
 class SegmentParam:
-    """The fields of video_data_param that segments take."""
+    """The fields of video_data_param for segments."""
 
     source: str
     batch_size: int
@@ -120,7 +117,7 @@ class SegmentParam:
 
 
 class SegmentSource(ListSource[Clip]):
-    """Batches of videos' segments, transformed. A clip's start is the number of its frames."""
+    """Batches of videos' segments, transformed. A clip's start is its number of frames."""
 
     param: SegmentParam
 
@@ -148,7 +145,7 @@ class SegmentSource(ListSource[Clip]):
         return tuple(arrays[: self.tops])
 
     def pixels(self, listed: Clip) -> Pixels:
-        """Return a video (C, H, W), of the segments in the middle."""
+        """Return a video (C, H, W), with each segment's middle frames."""
         return self.named(listed, self._video, listed, False)
 
     def _video(self, listed: Clip, drawn: bool) -> Pixels:
@@ -174,13 +171,13 @@ FIELDS = {
 
 
 class VideoData(Forked, PrefetchingLayer):
-    """The clips that video_data_param.source lists, `PATH START LABEL` on each line, from the first again after the last.
+    """The clips that video_data_param.source lists, `PATH START LABEL` on each line, again and again.
 
     No bottom. top: data (batch_size, 3, new_length, H, W), blue, green, red, resized to new_height x new_width where these are
     given, then transformed as transform_param says (scale, mirror, crop_size, mean_file, mean_value), all frames of a clip
     alike; optionally labels (batch_size,), or with use_multiple_label (batch_size, num_of_labels), 1 for each of a line's, 3,7.
     PATH: a video file (PyAV, the extra video), whose first frame is 0; with use_image a folder of 000001.jpg, 000002.jpg, ...
-    sampling_rate: every so many-th frame; use_sampling_rate_jitter: drawn from 1 to max_sampling_rate. use_temporal_jitter: the
+    sampling_rate n: every n-th frame; use_sampling_rate_jitter: drawn from 1 to max_sampling_rate. use_temporal_jitter: the
     start is drawn: of a video, whose lines are `PATH LABEL`; of a folder, whose START is its number of frames, in TRAIN only,
     else 0. C3D v1.0's fields stand in image_data_param, with one mean_value; its labels are (batch_size, 1, 1, 1, 1).
     SSD's: data (data_param.batch_size, 3, H, W), the frames of video_file in order, skip_frames left out before each,
@@ -189,7 +186,7 @@ class VideoData(Forked, PrefetchingLayer):
     modality: FLOW 2 new_length num_segments, x and y in turn; labels (batch_size, 1, 1, 1). new_length frames of each of
     num_segments equal parts, at a place that is drawn in TRAIN and central in TEST; name_pattern: the frames' names. From
     transform_param also multi_scale, scale_ratios, max_distort, fix_crop, more_fix_crop, is_flow (minicaffe/data/clips.py).
-    The fields tell which it is, else the net's fork, else whether the list's first path is a folder.
+    The kind follows from the fields, else from the net's fork, else from whether the list's first path is a folder.
     Raises LayerError, with the list's line, for a line of other words, a video or frame that cannot be read, and a video that
     ends early: in TRAIN too, where C3D takes the next clip; for a mean that does not fit, and for SSD's video_type: WEBCAM.
     """
@@ -294,9 +291,9 @@ class VideoData(Forked, PrefetchingLayer):
 
 @dataclass
 class ClipParam:
-    """The fields of either block.
+    """The common fields of both parameter blocks.
 
-    most_rate: the greatest that is drawn (0: none is); several: how many labels a line may have (0: one); old: C3D v1.0's.
+    most_rate: the greatest rate drawn (0: none is drawn); several: how many labels a line may have (0: one); old: C3D v1.0's.
     """
 
     source: str
@@ -348,14 +345,14 @@ class ClipSource(ListSource[Clip]):
         return tuple(arrays[: self.tops])
 
     def check(self, listed: Clip) -> None:
-        """Nothing: decoding every clip would take too long."""
+        """Do nothing: decoding every clip would take too long."""
 
     def pixels(self, listed: Clip) -> Pixels:
-        """Return a clip as the layer reads it (3, L, H, W), from the first frame where the start is drawn."""
+        """Return a clip (3, L, H, W) as the layer reads it, from the first frame if its start is drawn."""
         return self.named(listed, self._clip, listed, False)
 
     def _clip(self, listed: Clip, drawn: bool) -> Pixels:
-        """Return a clip (3, L, H, W). drawn: its start and rate are drawn where they are to be."""
+        """Return a clip (3, L, H, W). drawn: draw its start and rate at random if they are random."""
         param, path = self.param, self.param.root_folder + listed.name
         step = int(self.generator.integers(param.most_rate)) + 1 if drawn and param.most_rate else param.sampling_rate
         start, length = listed.start, param.new_length

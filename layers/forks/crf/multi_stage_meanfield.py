@@ -26,7 +26,7 @@ from .permutohedral import Lattice, filter_maps
 
 
 class Filter(NamedTuple):
-    """A lattice, and what its outputs (C, pixels) are multiplied by (pixels,)."""
+    """A lattice, and the factors (pixels,) of its outputs (C, pixels)."""
 
     lattice: Lattice
     norm: Array
@@ -39,7 +39,7 @@ class Filter(NamedTuple):
 
 
 class MultiStageMeanfield(Layer):
-    """The scores of classes after num_iterations mean-field iterations.
+    """The class scores after num_iterations mean-field iterations.
 
     bottom: unary (N, C, H, W) scores, the scores (N, C, H, W) to begin with, image (N, 3, H, W), in the units of theta_beta and
     without a gradient. top: scores (N, C, H, W), not normalised.
@@ -119,7 +119,7 @@ class MultiStageMeanfield(Layer):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=multiply_adds, saved=saved)
 
     def _filter(self, features: Array) -> Filter:
-        """features: (d, H, W)."""
+        """Return the filter of features (d, H, W). Raises LayerError if they are too far apart."""
         try:
             lattice = Lattice(features.reshape(len(features), -1).T, self.dtype)
         except OverflowError as error:
@@ -157,7 +157,7 @@ class MultiStageMeanfield(Layer):
             top[0].data[n] = q.reshape(top[0].shape[1:])
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Add the gradients.
+        """Compute the gradients.
 
         The filters and the matrices commute: the gradient d of each q[t + 1] is filtered once for all of them.
         """

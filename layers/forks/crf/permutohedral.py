@@ -1,4 +1,4 @@
-"""The permutohedral lattice: a Gaussian filter over points of a few dimensions, in a time that grows with their number.
+"""The permutohedral lattice: a Gaussian filter over points in few dimensions, linear in the number of points.
 
 Each point lies in a simplex of d + 1 lattice points. Its values are splatted to them by its barycentric coordinates, the
 lattice is blurred along its d + 1 directions by (1, 2, 1) / 2, and each point slices its simplex with the same coordinates:
@@ -27,7 +27,7 @@ FARTHEST = 1 << 20
 
 
 def filter_by_definition(x: Array, corners: Int32, shares: Array, neighbours: Int32, scratch: Array, y: Array) -> None:
-    """Compute y (C, N) = x (C, N) filtered, without a.
+    """Compute y (C, N): x (C, N) filtered, without the scale.
 
     corners, shares (N, d + 1); neighbours (d + 1, L, 2) in the directions' order, L for none; scratch (2, L + 1): memory.
     """
@@ -53,8 +53,8 @@ def filter_by_definition(x: Array, corners: Int32, shares: Array, neighbours: In
 class Lattice:
     """The lattice of features (N, d), in units of the filter's standard deviation, for values of a dtype.
 
-    corners (N, d + 1): the lattice points of each point's simplex; shares (N, d + 1): its barycentric coordinates;
-    neighbours (d + 1, L, 2): the lattice points beside each in each direction, L where there is none.
+    corners (N, d + 1): the lattice points of each point's simplex; shares (N, d + 1): its barycentric coordinates; neighbours
+    (d + 1, L, 2): each lattice point's neighbours in each direction, L for none.
     """
 
     def __init__(self, features: Array, dtype: np.dtype[np.floating]) -> None:
@@ -66,7 +66,7 @@ class Lattice:
         self.scale = dtype.type(1 / (1 + 2.0 ** -features.shape[1]))
 
     def filter(self, x: Array, reverse: bool = False) -> Array:
-        """Return x (C, N) filtered, (C, N). reverse: with the transposed filter, which is the gradient's."""
+        """Return x (C, N) filtered. reverse: with the transposed filter, for the gradient."""
         neighbours = np.ascontiguousarray(self.neighbours[::-1]) if reverse else self.neighbours
         x, y = np.ascontiguousarray(x), np.empty_like(x, order="C")
         if not x.size:
@@ -88,8 +88,10 @@ def filter_maps(x: Array, corners: Int32, shares: Array, neighbours: Int32, y: A
 
 
 def simplices(features: Array) -> tuple[NDArray[np.int64], Array]:
-    """Return for features (N, d) the first d coordinates (N, d + 1, d) of the d + 1 lattice points around each, and the
-    barycentric coordinates (N, d + 1). Raises OverflowError for features too far apart.
+    """Return the lattice points around features (N, d) and the barycentric coordinates (N, d + 1).
+
+    Of each feature's d + 1 points the first d coordinates are returned, (N, d + 1, d). Raises OverflowError for features too
+    far apart.
     """
     count, d = features.shape
     real = features.dtype.type
@@ -130,7 +132,7 @@ def simplices(features: Array) -> tuple[NDArray[np.int64], Array]:
 
 
 def number_points(keys: NDArray[np.int64]) -> tuple[Int32, Int32]:
-    """Return for keys (N, d + 1, d) each lattice point's number (N, d + 1), and the neighbours (d + 1, L, 2), L for none."""
+    """Return each lattice point's number (N, d + 1) for keys (N, d + 1, d), and the neighbours (d + 1, L, 2), L for none."""
     count, corners, d = keys.shape
     if not count:
         return np.zeros((0, corners), np.int32), np.zeros((corners, 0, 2), np.int32)

@@ -1,4 +1,4 @@
-"""Losses of features: an anchor should be near its class's centre or its like, and far from others."""
+"""Losses of features: an anchor should be near its class's centre or a sample of its class, and far from others."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from minicaffe.layers.loss.loss import ClassAxis, ImageLoss, Loss, check_label_c
 
 
 class CenterLoss(Loss):
-    """Half the mean squared distance of features to the centre of their class. As in the originals, it counts only with an
-    explicit loss_weight.
+    """Half the mean squared distance of features to the centre of their class, and centres that follow.
 
-    The distance of features to the centre of their class, and centres that follow.
+    As in the originals, the loss counts only with an explicit loss_weight.
 
         loss = sum_i |x_i - c[label_i]|^2 / (2 N), or with L1 sum_i |x_i - c[label_i]|_1 / N
 
@@ -58,7 +57,7 @@ class CenterLoss(Loss):
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=bottom[0].count)
 
     def _difference(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.intp]]:
-        """Return x - c[label] (N, K), and the labels (N,)."""
+        """Return x - c[label] (N, K) and the labels (N,)."""
         labels = read_labels(self, bottom[1].data, self.split, None)[0][:, 0]
         return bottom[0].data.reshape(self.split.outer, self.features) - self.blobs[0].data[labels], labels
 
@@ -201,7 +200,7 @@ class TripletLoss(Loss):
             check_same_shape(self, bottom, i)
 
     def _losses(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array]:
-        """Twice the losses (N,), and a - p and a - n (N, C)."""
+        """Return twice the losses (N,), and a - p and a - n (N, C)."""
         shape = bottom[0].shape
         a, p, n = (blob.data.reshape(math.prod(shape[:1]), math.prod(shape[1:])) for blob in bottom)
         near, far = a - p, a - n

@@ -1,4 +1,4 @@
-"""Scores of each class, with a margin for the true one; and distances to each class's centre."""
+"""Class scores with a margin for the true class, and distances to class centres."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from minicaffe.mode import TRAIN
 
 
 class LabelScores(Layer):
-    """bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,).
+    """A layer that changes the scores of the labels.
 
-    top: y (x's shape), may be in place; optionally the number that the layer changes scores by, (1,).
-
-    Raises LayerError for another number of labels.
+    bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: y (x's shape), may be in
+    place; optionally the number that the layer changes scores by, (1,). Raises LayerError for another number of labels.
     """
 
     num_bottom = 2
@@ -43,9 +42,7 @@ class LabelScores(Layer):
 
 
 class LabelSpecificAdd(LabelScores):
-    """y = x, with the bias added to the scores of the labels in TRAIN; dx = dy.
-
-    A bias added to the score of the label, where that is above -bias, in TRAIN.
+    """A bias added to the label's score where it is above -bias, in TRAIN; dx = dy.
 
         y[i, j] = x[i, j] + bias for j = label_i and x[i, j] > -bias; else x[i, j]
 
@@ -67,7 +64,7 @@ class LabelSpecificAdd(LabelScores):
         self.stateful = self.phase == TRAIN and self.param.label_specific_add_param.HasField("bias_base")
 
     def bias(self) -> float:
-        """Return the bias of the next forward, which counts the iterations."""
+        """Return the bias of the next forward. Each call counts an iteration."""
         param = self.param.label_specific_add_param
         if not param.HasField("bias_base"):
             return param.bias
@@ -95,14 +92,13 @@ class LabelSpecificAdd(LabelScores):
 
 
 class LabelSpecificRescale(LabelScores):
-    """Scores scaled by whether they are the label's, in TRAIN, and in TEST with rescale_test; else y = x.
-
-    The scores of the labels times one number, those of the other classes times another.
+    """The labels' scores times one number, the others times another, in TRAIN, and in TEST with rescale_test.
 
         y[i, label_i] = w x + (1 - w with bias_fix), with for_ip only where x > 0        y[i, j] = negative_weight x
 
-    w is positive_weight; with positive_weight_base, in TRAIN, base (1 + gamma t)^-power, at least positive_weight_min, at most
-    positive_weight_max; t grows by 1 with each forward, before that. Source: happynear's label_specific_rescale.cpp.
+    Otherwise y = x. w is positive_weight; with positive_weight_base, in TRAIN, base (1 + gamma t)^-power, at least
+    positive_weight_min, at most positive_weight_max; t grows by 1 with each forward, before that. Source: happynear's
+    label_specific_rescale.cpp.
 
     bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: y (x's shape), may be in
     place; optionally w (1,). positive_lower_bound and negative_upper_bound have no effect, as in the original.
@@ -128,7 +124,7 @@ class LabelSpecificRescale(LabelScores):
         self.stateful = self.phase == TRAIN and param.HasField("positive_weight_base")
 
     def _next_weight(self) -> float:
-        """Return w of the next forward, which counts the iterations."""
+        """Return w of the next forward. Each call counts an iteration."""
         param = self.param.label_specific_rescale_param
         self.iteration += 1
         weight = float(param.positive_weight_base * np.float64(1 + param.gamma * self.iteration) ** -param.power)
@@ -163,9 +159,7 @@ class LabelSpecificRescale(LabelScores):
 
 
 class MarginInnerProduct(Layer):
-    """Scores |x| cos a, with the margin for the labels' classes.
-
-    Scores by the angle to each class, with a margin for the own one (A-Softmax).
+    """Scores |x| cos a by the angle to each class, with a margin for the label's class (A-Softmax).
 
         y[i, j] = |x_i| cos a_ij,  a_ij the angle between x_i and the row w_j of length 1
         y[i, label_i] = |x_i| (lambda cos a + psi(a)) / (1 + lambda)
@@ -233,8 +227,9 @@ class MarginInnerProduct(Layer):
             np.put_along_axis(y, labels, own.astype(self.dtype), axis=1)
 
     def _own(self, bottom: Sequence[Blob], y: Array) -> tuple[Array, NDArray[np.intp], Array]:
-        """|x| (N, 1), the labels (N, 1), and the cosine of the angle to the own class (N, 1), from the scores y without a
-        margin.
+        """Return |x|, the labels, and the cosine of the angle to the own class, (N, 1) each.
+
+        y: the scores without a margin.
         """
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         length = np.linalg.norm(bottom[0].data.reshape(-1, self.features), axis=1, keepdims=True)
@@ -262,7 +257,7 @@ class MarginInnerProduct(Layer):
 
 
 def psi(cosine: Array, times: int) -> tuple[Array, Array]:
-    """Return psi of the angle with this cosine, and its derivative in the cosine; both of cosine's shape."""
+    """Return psi of the angle with this cosine, and psi's derivative in the cosine; both of cosine's shape."""
     k = np.floor(times * np.arccos(cosine) / np.pi).clip(0, times - 1)
     sign = np.where(k % 2 == 0, 1, -1)
     multiple = Chebyshev.basis(times)  # cos(m a) as a polynomial in cos a: its derivative is right at angles 0 and pi too
@@ -279,7 +274,7 @@ class InnerDistance(Layer):
     layer's weights count as scaled to length 1, as InnerProduct's do.
 
     bottom: x (M..., K...); optionally the centres w (N, K), which then get a gradient. top: y (M..., N).
-    blob, without a second bottom: weight (num_output, K), or (K, num_output) with transpose, of which K numbers as they lie are
+    blob, without a second bottom: weight (num_output, K), or (K, num_output) with transpose, of which K consecutive numbers are
     a centre. inner_distance_param: distance_type "L2" (the default) or "L1"; normalize; bias_term and bias_filler have no
     effect.
     Raises LayerError for num_output 0, another distance_type, update_center_only (another gradient, not built in), and sizes

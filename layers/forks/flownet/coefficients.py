@@ -1,4 +1,4 @@
-"""The coefficients of an augmentation: drawn at random, stored as a row of a blob, and made into a map of pixels.
+"""An augmentation's coefficients: drawn at random, stored as a row of a blob, and converted to a map of pixels.
 
 A blob of coefficients is (N, 42, 1, 1), in the order of AugmentationCoeff's fields. One whose default is 1 is stored as its
 logarithm, so that zeros change nothing and two augmentations are added.
@@ -57,7 +57,7 @@ KINDS = ("uniform", "gaussian", "bernoulli", "uniform_bernoulli", "gaussian_bern
 
 
 def stored(coefficients: Coefficients) -> Array:
-    """Return the row (42,) float32 of coefficients; those not given have their defaults."""
+    """Return coefficients as a row (42,) float32. Missing ones get their defaults."""
     values = np.array([coefficients.get(name, default) for name, default in DEFAULTS.items()], np.float32)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(LOGARITHMIC, np.log(np.where(LOGARITHMIC, values, 1)), values)
@@ -70,13 +70,14 @@ def read(row: Array) -> Coefficients:
 
 
 def read_or_default(row: Array) -> Coefficients:
-    """Return the coefficients of a row, defaults where they are close to them."""
+    """Return the coefficients of a row, with values close to a default replaced by the default."""
     return {name: DEFAULTS[name] if abs(DEFAULTS[name] - value) < CLOSE else value for name, value in read(row).items()}
 
 
 def check_generators(layer: Layer) -> None:
-    """Raise LayerError for a generator of an unknown kind, a number of one or of the schedule that is not finite, and a
-    half_life below 0.
+    """Raise LayerError for bad augmentation parameters.
+
+    These are: a generator of unknown kind, a number of a generator or of the schedule that is not finite, a half_life below 0.
     """
     for name in GENERATORS:
         kind = getattr(layer.param.augmentation_param, name).rand_type
@@ -90,32 +91,33 @@ def check_generators(layer: Layer) -> None:
 
 
 def check_coefficients(layer: Layer, shape: Sequence[int], images: int, place: str) -> None:
-    """Raise LayerError unless a bottom holds the coefficients of so many images."""
+    """Raise LayerError unless a bottom holds coefficients for that many images."""
     if tuple(shape) != (images, len(DEFAULTS), 1, 1):
         raise layer.error(f"the coefficients must have shape {(images, len(DEFAULTS), 1, 1)}, got {tuple(shape)}", place)
 
 
 def schedule(param: caffe_pb2.CoeffScheduleParameter, iteration: float) -> float:
-    """Return what multiplies the spread of generators in an iteration, from 1: from initial_coeff to final_coeff, half the way
-    after half_life iterations.
+    """Return the factor of the generators' spread in an iteration.
+
+    It goes from initial_coeff (at iteration 0) to final_coeff, halfway after half_life iterations.
     """
     way = 2 / (1 + math.exp(-1.0986 * iteration / param.half_life)) - 1 if param.half_life else 1.0
     return param.initial_coeff + (param.final_coeff - param.initial_coeff) * way
 
 
 class Draws(NamedTuple):
-    """The generators of an augmentation_param, a factor of their spreads, and the source of random numbers."""
+    """The generators of an augmentation_param, the factor of their spreads, and the source of random numbers."""
 
     param: caffe_pb2.AugmentationParameter
     spread: float
     random: np.random.Generator
 
     def given(self, names: Iterable[str]) -> bool:
-        """Return whether one of the generators is given."""
+        """Return whether one of these generators is given."""
         return any(self.param.HasField(name) for name in names)  # type: ignore[arg-type]
 
     def number(self, name: str, unchanged: float | None = None, spread: float | None = None) -> float:
-        """Return a number of a generator. unchanged: what a generator with a probability gives otherwise (None: its 0)."""
+        """Return a generator's number. unchanged: the value if a generator with a probability draws nothing (None: 0)."""
         generator: caffe_pb2.RandomGeneratorParameter = getattr(self.param, name)
         kind, is_drawn = generator.rand_type, True
         if kind.endswith("bernoulli"):
@@ -140,7 +142,7 @@ class Draws(NamedTuple):
         return float(self.random.normal(generator.mean, spread))
 
     def spatial(self) -> Coefficients:
-        """Return a mirror, shift, turn and zoom."""
+        """Return a random mirror, shift, rotation and zoom."""
         drawn: Coefficients = {}
         if self.given(("mirror",)):  # the original's schedule is 0 here
             drawn["mirror"] = float(self.number("mirror", spread=0.0) != 0)
@@ -154,8 +156,9 @@ class Draws(NamedTuple):
         return drawn | {"zoom_x": zoom * squeeze, "zoom_y": zoom / squeeze if squeeze else math.inf}
 
     def inside(self, row: Array, crop: Size, image: Size) -> Coefficients:
-        """Return the coefficients of a row together with spatial ones that keep the crop's corners in the image; the row's
-        alone if none of TRIES does.
+        """Return a row's coefficients with spatial ones that keep the crop's corners in the image.
+
+        They are the row's alone if none of TRIES does.
         """
         for _ in range(TRIES - 1):  # the original discards the last
             tried = read(row + stored(self.spatial()))
@@ -164,11 +167,11 @@ class Draws(NamedTuple):
         return read(row)
 
     def colors(self) -> Coefficients:
-        """Return a gamma, brightness, contrast and colour."""
+        """Return a random gamma, brightness, contrast and colour."""
         return self._each(COLORS)
 
     def eigen(self) -> Coefficients:
-        """Powers, sums and products along the eigenvectors of colours."""
+        """Return random powers, sums and products along the eigenvectors of colours."""
         drawn = self._each(EIGEN)
         for kind in ("pow", "add", "mult"):
             if f"{kind}_withmean1" in drawn:
@@ -176,7 +179,7 @@ class Draws(NamedTuple):
         return drawn
 
     def effects(self) -> Coefficients:
-        """Return a fog, blur, shadow and noise."""
+        """Return a random fog, blur, shadow and noise."""
         drawn: Coefficients = {}
         for names in filter(self.given, EFFECTS):
             drawn |= {name: self.number(name, None if name == "noise" else 0.0) for name in names}
@@ -188,7 +191,7 @@ class Draws(NamedTuple):
 
 
 def cos_sin(angle: float) -> tuple[float, float]:
-    """Return the cosine and sine of an angle; NaN of one that is not finite."""
+    """Return the cosine and sine of an angle; NaN if it is not finite."""
     return (math.cos(angle), math.sin(angle)) if math.isfinite(angle) else (math.nan, math.nan)
 
 
@@ -197,7 +200,7 @@ def _exp(value: float) -> float:
 
 
 def pixel_map(coefficients: Coefficients, crop: Size, image: Size) -> Array:
-    """(2, 3) float32: the place x, y in an image (height, width) of the place x, y, 1 in its crop."""
+    """Return the map (2, 3) float32 from (x, y, 1) in a crop to (x, y) in its image. Sizes are (height, width)."""
     (height, width), half = crop, np.float32(0.5)
     sign = -1 if coefficients["mirror"] else 1
     cos, sin = cos_sin(coefficients["angle"])
@@ -224,7 +227,7 @@ def corners_inside(coefficients: Coefficients, crop: Size, image: Size) -> bool:
 
 
 def inverse(whole: Array) -> Array:
-    """Return the map (2, 3) back."""
+    """Return the inverse of a map (2, 3)."""
     (a, c, e), (b, d, f) = whole
     with np.errstate(all="ignore"):
         inverted: Array = np.array([[d, -c, c * f - d * e], [-b, a, b * e - a * f]], np.float32) / (a * d - b * c)

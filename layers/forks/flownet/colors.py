@@ -1,4 +1,4 @@
-"""An augmentation of the colours of images (3, H, W), and its shadow and noise.
+"""An augmentation of the colours of images (3, H, W), with shadow and noise.
 
 Source: FlowNet 2's data_augmentation_layer.cu (Ilg et al., 2017). A step runs on all images of a batch if one of them needs it.
 """
@@ -20,7 +20,7 @@ LEAST = 1e-2
 
 
 def differs(coefficients: Coefficients, names: Sequence[str]) -> bool:
-    """Return whether one of the coefficients is not its default."""
+    """Return whether one of the coefficients differs from its default."""
     return any(coefficients[name] != DEFAULTS[name] for name in names)
 
 
@@ -34,7 +34,7 @@ def has_effect(coefficients: Coefficients) -> bool:
 
 
 def change_colors(x: Array, coefficients: Coefficients, most: float) -> None:
-    """Multiply the colours, keep their brightness, then gamma, brightness and contrast; in place, in [0, most]."""
+    """Change colours at constant brightness, then gamma, brightness and contrast; in place, clipped to [0, most]."""
     factors = np.array([coefficients[f"color{i}"] for i in (1, 2, 3)], x.dtype).reshape(3, 1, 1)
     changed = x * factors
     changed *= x.sum(axis=0) / (changed.sum(axis=0) + x.dtype.type(0.01))
@@ -58,7 +58,7 @@ class EigenSpace:
         self.longest = float(np.sqrt((self.extent**2).sum()))
 
     def change(self, x: Array, coefficients: Coefficients, most: float) -> None:
-        """Change the colours along the eigenvectors, with and without their mean; in place, in [0, most]."""
+        """Change the colours along the eigenvectors, with and without their mean; in place, clipped to [0, most]."""
         along = np.einsum("kc,chw->khw", self.vectors, x - self.mean.reshape(3, 1, 1))
         for k in np.flatnonzero(self.wide):
             along[k] = _changed(along[k] / self.extent[k], coefficients, f"nomean{k}")
@@ -104,7 +104,7 @@ def _saturate(along: Array, saturation: Array, coefficients: Coefficients) -> No
 
 
 def apply_effects(x: Array, coefficients: Coefficients, most: float, random: np.random.Generator) -> None:
-    """Apply a shadow over a half-plane, then [0, most], then noise; in place."""
+    """Apply a shadow over a half-plane, clip to [0, most], then add noise; in place."""
     height, width = x.shape[1:]
     cos, sin = cos_sin(coefficients["shadow_angle"])
     across = (np.arange(width) - width // 2) * cos

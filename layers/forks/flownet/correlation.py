@@ -1,4 +1,4 @@
-"""Correlation: how much each place of one map is like the places around it in another.
+"""Correlation: the similarity of each position of a map to the positions around it in another map.
 
     y[(p, o), i, j] = the mean over c and a k x k window of a[c, i s + ...] b[c, i s + ... + s2 p, j s + ... + s2 o]
 
@@ -29,7 +29,7 @@ SUBTRACT = caffe_pb2.CorrelationParameter.SUBTRACT
 
 @kernel
 def add_products(a: Array, b: Array, at: tuple[int, int, int], sums: Array) -> None:
-    """Add to sums (D, D, w) the products of a row a (C, W) and the rows of b (H, C, W), displaced by each p and o.
+    """Add to sums (D, D, w) the products of row a (C, W) and rows b (H, C, W), displaced by each p and o.
 
     at: the number of the row, the first column, and the pixels from one displacement to the next.
     """
@@ -41,7 +41,7 @@ def add_products(a: Array, b: Array, at: tuple[int, int, int], sums: Array) -> N
 
 
 def add_products_by_definition(a: Array, b: Array, at: tuple[int, int, int], sums: Array) -> None:
-    """Add the same, number by number."""
+    """Add the same products, element by element."""
     row, first, step = at
     moves, _, wide = sums.shape
     for p in range(moves):
@@ -55,7 +55,7 @@ def add_products_by_definition(a: Array, b: Array, at: tuple[int, int, int], sum
 
 
 def band(products: Array, first: int, step: int, moves: int) -> Array:
-    """Return, of (D, x, W'), the places of the displacements (D, x, D), a view: those of x begin at x + first."""
+    """Return a view (D, x, D) of products (D, x, W'): the displacements of each x, which begin at x + first."""
     rows, down, right = products.strides
     return as_strided(products[:, :, first:], (*products.shape[:2], moves), (rows, down + right, step * right))
 
@@ -109,7 +109,7 @@ class Correlation(Layer):
             run(partial(self._row, a, b, i, out[:, :, i]) for i in range(out.shape[2]))
 
     def _row(self, a: Array, b: Array, i: int, out: Array) -> None:
-        """Row i of an image's y (D, D, w). a, b: its rows (H', C, W')."""
+        """Compute row i of an image's y (D, D, w). a, b: its rows (H', C, W')."""
         param = self.param.correlation_param
         size, step = param.kernel_size, param.stride_1
         sums = np.zeros((self.moves, self.moves, self._wide(out.shape[2])), self.dtype)
@@ -129,7 +129,7 @@ class Correlation(Layer):
         run(partial(self._image_backward, n, *rows, dy[n], diffs) for n, rows in enumerate(self._rows(bottom)))
 
     def _image_backward(self, n: int, a: Array, b: Array, dy: Array, diffs: Sequence[Array | None]) -> None:
-        """Image n of the diffs that are wanted. a, b: its rows (H', C, W'); dy (D, D, h, w)."""
+        """Compute the wanted diffs of image n. a, b: its rows (H', C, W'); dy (D, D, h, w)."""
         param = self.param.correlation_param
         size, step, wide = param.kernel_size, param.stride_1, self._wide(dy.shape[3])
         da, db = np.zeros_like(a), np.zeros_like(b)
@@ -171,28 +171,28 @@ class Correlation(Layer):
         return range(first, first + param.kernel_size)
 
     def _others(self, row: int) -> list[int]:
-        """Return the rows of b beside a row of a."""
+        """Return the rows of b that correspond to a row of a."""
         step = self.param.correlation_param.stride_2
         return [row + step * p for p in range(-self.radius, self.radius + 1)]
 
     def _wide(self, width: int) -> int:
-        """Return how many pixels of a row of a the windows of `width` places cover."""
+        """Return how many pixels of a row of a `width` windows cover."""
         param = self.param.correlation_param
         return param.stride_1 * (width - 1) + param.kernel_size
 
     def _start(self, row: Array, wide: int) -> Array:
-        """Return those pixels (C, wide), a view."""
+        """Return the pixels (C, wide) that the windows cover, a view."""
         first = self.param.correlation_param.max_displacement
         return row[:, first : first + wide]
 
     def _moved(self, row: Array, wide: int) -> Iterator[Array]:
-        """Yield the pixels (C, wide) of a row of b for each displacement, views."""
+        """Yield the pixels (C, wide) of a row of b for each displacement, as views."""
         param = self.param.correlation_param
         for o in range(-self.radius, self.radius + 1):
             first = param.max_displacement + param.stride_2 * o
             yield row[:, first : first + wide]
 
     def _band(self, products: Array) -> Array:
-        """Return the places of the displacements in (D, x, W')."""
+        """Return the displacements' view of products (D, x, W')."""
         param = self.param.correlation_param
         return band(products, param.max_displacement - param.stride_2 * self.radius, param.stride_2, self.moves)

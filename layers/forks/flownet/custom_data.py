@@ -1,4 +1,4 @@
-"""CustomData: batches of images, flow and masks from an LMDB of Datums, whose channels are cut into slices, for FlowNet.
+"""CustomData: batches of images, flow and masks for FlowNet, from an LMDB of Datums cut into slices of channels.
 
 A slice is stored in one of several ways:
 
@@ -39,7 +39,7 @@ STEPS = 32
 
 
 def slices_of(points: Sequence[int], channels: int) -> list[slice]:
-    """Return the slices that these first channels of all but the first cut. Raises DataError."""
+    """Return the slices of the channels, cut at points. Raises DataError."""
     edges = [0, *points, channels]
     if any(low >= high for low, high in pairwise(edges)):
         raise DataError(f"slice_point {', '.join(map(str, points))} do not cut {channels} channels into slices")
@@ -47,7 +47,7 @@ def slices_of(points: Sequence[int], channels: int) -> list[slice]:
 
 
 def decoded(datum: caffe_pb2.Datum, slices: Sequence[slice], encoding: Sequence[int]) -> Array:
-    """Return a Datum's values (C, H, W), float32; encoding: of each slice, UINT8 where it ends. Raises DataError."""
+    """Return a Datum's values (C, H, W), float32. encoding: of each slice, else UINT8. Raises DataError."""
     shape, pixels = (datum.channels, datum.height, datum.width), datum.height * datum.width
     if datum.encoded:
         raise DataError("the record is an image file, not bytes of channels")
@@ -73,7 +73,7 @@ def decoded(datum: caffe_pb2.Datum, slices: Sequence[slice], encoding: Sequence[
 
 
 def values_of(content: bytes, kind: int) -> Array:
-    """Return the values that bytes hold, float32."""
+    """Return the values stored in bytes, float32."""
     if kind == Param.BOOL1:
         return np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little").astype(np.float32)
     if kind == Param.UINT16FLOW:
@@ -84,14 +84,14 @@ def values_of(content: bytes, kind: int) -> Array:
 
 
 def reshaped(values: Array, shape: tuple[int, int, int]) -> Array:
-    """Return values (C, H, W). Raises DataError for another number of them."""
+    """Return values as (C, H, W). Raises DataError if their number does not match."""
     if min(shape) < 1 or values.size != np.prod(shape):
         raise DataError(f"{values.size} values stored for {shape[0]} channels of {shape[1]} x {shape[2]}")
     return values.reshape(shape)
 
 
 class Setting(NamedTuple):
-    """data_param, the records of a batch, the seed of their order, the blobs' type and the number of tops."""
+    """data_param, the batch size, the seed of the order, the blobs' type and the number of tops."""
 
     param: caffe_pb2.DataParameter
     batch_size: int
@@ -147,7 +147,7 @@ class RecordSource:
         return {"records": self.database.count(), "chosen": chosen, "checksum": zlib.crc32(self._item(0)[1])}
 
     def _chosen(self) -> NDArray[np.int64]:
-        """Return the numbers of the records that are to be read, before the range is cut. Raises DataError."""
+        """Return the numbers of the records to read, before the range is cut. Raises DataError."""
         count, file = self.database.count() or 0, self.param.preselection_file
         if not count:
             raise DataError(f"{self.database.path}: the database is empty")
@@ -211,7 +211,7 @@ class RecordSource:
         return values * np.float32(self.param.scale), datum.label
 
     def _mean(self) -> Array | None:
-        """Return what is subtracted, of shape (C, H, W) or (C, 1, 1). Raises DataError."""
+        """Return the mean to subtract, of shape (C, H, W) or (C, 1, 1). Raises DataError."""
         param = self.param
         if param.mean_file:
             try:
@@ -231,7 +231,10 @@ class RecordSource:
 
 
 def permuted(records: NDArray[np.int64], block: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Return the records in random order; with a block size within blocks, whose last record stays, as in the original."""
+    """Return the records in random order, or with a block size shuffled within blocks.
+
+    A block's last record stays, as in the original.
+    """
     shuffled: NDArray[np.int64] = records.copy()
     if not block:
         random.shuffle(shuffled)
@@ -244,7 +247,7 @@ REFUSED = ("rand_skip", "crop_size", "mirror")
 
 
 class CustomData(PrefetchingLayer):
-    """The records of an LMDB, their channels cut at data_param.slice_point and decoded as encoding says for each slice.
+    """The records of an LMDB, cut into slices of channels at data_param.slice_point and decoded by each slice's encoding.
 
     No bottom. top: for each slice (batch_size, C, H, W): (value - mean) * scale; optionally the labels (batch_size, 1, 1, 1).
     mean: data_param.mean_file, of all channels, or subtract, of the first ones. preselection_file: a number for each record, of

@@ -37,9 +37,7 @@ PLACED = ("mirror", "dx", "dy", "angle", "zoom_x", "zoom_y")
 
 
 class GenerateAugmentationParameters(Layer):
-    """Coefficients drawn in TRAIN, or with augment_during_test, by the generators of augmentation_param.
-
-    The coefficients of an augmentation, drawn at random, alone or on top of others.
+    """Coefficients drawn by augmentation_param's generators in TRAIN, or with augment_during_test.
 
     Source: FlowNet 2's generate_augmentation_parameters_layer.cu (Ilg et al., 2017).
 
@@ -101,7 +99,7 @@ class GenerateAugmentationParameters(Layer):
                 self._draw(draws, row)
 
     def _draw(self, draws: Draws, row: Array) -> None:
-        """Change the row (42,)."""
+        """Draw coefficients and write them to the row (42,)."""
         if draws.given(SPATIAL):
             kept = read(row)
             if self.mode == "replace":
@@ -133,7 +131,7 @@ NAMES = ("iterations", "mean", "channel_mean")
 class DataAugmentation(LayoutFromWeights):
     """Crops of crop_height x crop_width, augmented in TRAIN or with augment_during_test, less the mean.
 
-    Images cropped, turned, zoomed and recoloured at random, less their mean, which it computes and stores.
+    Augmented images are rotated, zoomed and recoloured at random. The layer computes and stores the mean.
 
         y[c, i, j] = x[c, at (j, i) mapped by the coefficients, bilinearly], recoloured - mean
 
@@ -142,10 +140,10 @@ class DataAugmentation(LayoutFromWeights):
     bottom: x (N, C, H, W); optionally the coefficients (N, 42, 1, 1) to augment by, else they are drawn. top: y (N, C, h, w);
     optionally the coefficients. Without a crop nothing is augmented. Even unaugmented, the last row and column of a crop are
     a twentieth of the one before them. A colour step needs three channels; write_augmented and write_mean write nothing.
-    recompute_mean: so many batches, in TEST too, go into the stored mean, which is subtracted: per pixel, or with
+    recompute_mean: the number of batches, in TEST too, that go into the stored mean, which is subtracted: per pixel, or with
     mean_per_pixel: false per channel; a mean of another size is taken per channel. Otherwise three values of mean are
-    subtracted if mean_per_pixel is false. blobs: iterations (1, 1, 1, 1), mean (1, C, h, w), channel_mean (1, C, 1, 1);
-    without recompute_mean the first alone. No gradient.
+    subtracted if mean_per_pixel is false. blobs: iterations (1, 1, 1, 1), mean (1, C, h, w), channel_mean (1, C, 1, 1); without
+    recompute_mean the first alone. No gradient.
     Raises LayerError for other shapes, a crop larger than x, an unknown rand_type, and chromatic_eigvec of other than 9 values.
     """
 
@@ -170,7 +168,7 @@ class DataAugmentation(LayoutFromWeights):
         self._fix_blobs()
 
     def _fix_blobs(self) -> None:
-        """No solver changes the blobs."""
+        """Keep solvers from changing the blobs."""
         self.param_propagate_down = [False] * len(self.blobs)
         while len(self.param.param) < len(self.blobs):
             self.param.param.add()
@@ -178,7 +176,7 @@ class DataAugmentation(LayoutFromWeights):
             spec.lr_mult = spec.decay_mult = 0
 
     def adopt_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
-        """Accept stored means of another size; without recompute_mean they are kept unused."""
+        """Accept stored means of another size. Without recompute_mean they are kept unused."""
         have = [blob.shape for blob in self.blobs]
         wanted = [tuple(shape) for shape in shapes]
         kept = len(wanted) == 3 and len(wanted[1]) == 4 and wanted[1][:2] == (1, self.channels)
@@ -237,7 +235,7 @@ class DataAugmentation(LayoutFromWeights):
         self._subtract_mean(y, int(count.flat[0]))
 
     def _drawn(self, images: int, iteration: float, size: tuple[int, ...]) -> Array:
-        """Return the rows (N, 42) of coefficients."""
+        """Return rows (N, 42) of drawn coefficients."""
         rows = np.zeros((images, len(DEFAULTS)), np.float32)
         if self.phase != TRAIN and not self.aug.augment_during_test:
             return rows
@@ -304,8 +302,9 @@ class DataAugmentation(LayoutFromWeights):
 
 
 def sample(x: Array, places: Array, y: Array) -> None:
-    """Compute y (C, h, w) of x (C, H, W) at the places that the map (2, 3) gives, bilinearly, within [0, size - 1.05] on each
-    axis.
+    """Sample y (C, h, w) of x (C, H, W) bilinearly at the positions of the map (2, 3).
+
+    They are clipped to [0, size - 1.05] on each axis.
     """
     f = np.float32
     height, width = x.shape[1:]
@@ -322,8 +321,6 @@ def sample(x: Array, places: Array, y: Array) -> None:
 
 class FlowAugmentation(Layer):
     """The flow of crops of crop_height x crop_width whose images were augmented by these coefficients.
-
-    The flow between two images that were augmented, from the flow between the images.
 
         y[i, j] = map2^-1(p + flow[at p, rounded]) - (j, i),  p = map1(j, i)
 
@@ -364,8 +361,9 @@ class FlowAugmentation(Layer):
 
 
 def moved(flow: Array, first: Array, second: Array, y: Array) -> None:
-    """Compute y (2, h, w) of a flow (2, H, W): first maps a crop's places to the image's (2, 3), second those of the second
-    image to its crop's.
+    """Compute y (2, h, w) from a flow (2, H, W).
+
+    first (2, 3) maps positions of the crop to the image; second maps those of the second image to its crop.
     """
     size = np.array(flow.shape[:0:-1])
     crop = np.mgrid[: y.shape[1], : y.shape[2]][::-1].astype(np.float32)
@@ -376,6 +374,6 @@ def moved(flow: Array, first: Array, second: Array, y: Array) -> None:
 
 
 def _mapped(whole: Array, places: Array) -> Array:
-    """Places (2, h, w), x and y, mapped (2, 3)."""
+    """Return positions (2, h, w), x and y, mapped by whole (2, 3)."""
     mapped: Array = np.einsum("ab,bij->aij", whole[:, :2], places) + whole[:, 2].reshape(2, 1, 1)
     return mapped

@@ -1,4 +1,4 @@
-"""Images sampled where a flow points."""
+"""Images sampled at the positions that a flow points to."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ Pixels = NDArray[np.uint32]
 
 
 def find_pixels(flow: Array, i: int, around: Pixels, part: Array) -> None:
-    """Where the pixels of row i come from: part (2, W) is how far to the right and down from the pixel at the top left, -1
-    outside of the image.
+    """Find the pixels that row i comes from.
+
+    part (2, W): the distance to the right and down from the pixel at the top left, -1 outside of the image.
     """
     height, width = flow.shape[1:]
     for j in range(width):
@@ -41,7 +42,7 @@ def find_pixels(flow: Array, i: int, around: Pixels, part: Array) -> None:
 
 
 def warp_by_definition(x: Array, flow: Array, rows: tuple[int, int], fill: float, y: Array) -> None:
-    """Compute the rows of y (C, H, W) of x (C, H * W), from one to before another."""
+    """Compute a range of rows of y (C, H, W) from x (C, H * W)."""
     channels, _, width = y.shape
     around, part = np.empty((4, width), np.uint32), np.empty((2, width), x.dtype)
     for i in range(rows[0], rows[1]):
@@ -54,7 +55,7 @@ def warp_by_definition(x: Array, flow: Array, rows: tuple[int, int], fill: float
 
 
 def warp_backward_by_definition(dy: Array, flow: Array, channels: tuple[int, int], dx: Array) -> None:
-    """Add to dx (C, H * W), from one channel to before another."""
+    """Add the gradient to a range of channels of dx (C, H * W)."""
     height, width = dy.shape[1:]
     around, part = np.empty((4, width), np.uint32), np.empty((2, width), dx.dtype)
     for i in range(height):
@@ -71,8 +72,9 @@ def warp_backward_by_definition(dy: Array, flow: Array, channels: tuple[int, int
 
 
 def flow_backward_by_definition(both: tuple[Array, Array], flow: Array, rows: tuple[int, int], dflow: Array) -> None:
-    """Compute the rows of dflow (2, H, W) of x (C, H * W) and dy, from one to before another: the slopes between the four
-    pixels, times dy.
+    """Compute a range of rows of dflow (2, H, W) from x (C, H * W) and dy.
+
+    It is the slopes between the four pixels, times dy.
     """
     x, dy = both
     channels, _, width = dy.shape
@@ -96,8 +98,9 @@ Corners = tuple[NDArray[np.intp], Array]
 
 
 class Places:
-    """The places that a flow (2, H, W) points to, of each pixel of y (H * W,): whether it is `inside`, the column at the `left`
-    and the row `above`, and the parts `x` to the right and `y` down from there.
+    """The positions that a flow (2, H, W) points to, one for each pixel of y, (H * W,) each.
+
+    inside: whether it is in the image; left, above: its column and row; x, y: the fractions to the right and down from there.
     """
 
     def __init__(self, flow: Array) -> None:
@@ -110,21 +113,22 @@ class Places:
         self.x, self.y = at_x - np.floor(at_x), at_y - np.floor(at_y)
 
     def corners(self) -> Corners:
-        """Return the four pixels of each place (4, H * W) and their shares, which are 0 outside of the image."""
+        """Return each position's four pixels (4, H * W) and their shares, which are 0 outside of the image."""
         right, below = np.minimum(self.left + 1, self.width - 1), np.minimum(self.above + 1, self.height - 1)
         pixels = np.stack([row * self.width + column for row in (self.above, below) for column in (self.left, right)])
         lower, upper = np.where(self.inside, self.y, 0), np.where(self.inside, 1 - self.y, 0)
         return pixels, np.stack([part * beside for part in (upper, lower) for beside in (1 - self.x, self.x)])
 
     def around(self, pixels: Array, part: slice = slice(None)) -> Array:
-        """Return those of a channel's _pixels around a part of the places, (4, P)."""
+        """Return the four of a channel's _pixels around each of some positions, (4, P)."""
         found: Array = pixels.take(self.above[part] * self.width + self.left[part], axis=0).T
         return found
 
 
 def _pixels(x: Array) -> Array:
-    """Return each pixel of a channel (H, W) with those to the right, below, and below to the right, (H * W, 4): side by side,
-    four numbers are found in the time of one.
+    """Return each pixel of a channel (H, W) with its neighbours right, below, and below right: (H * W, 4).
+
+    Side by side, four numbers are read in the time of one.
     """
     pixels = np.empty((*x.shape, 4), x.dtype)
     for k, rows in ((0, x), (2, np.concatenate([x[1:], x[-1:]]))):
@@ -134,14 +138,14 @@ def _pixels(x: Array) -> Array:
 
 
 def _warp(x: Array, place: Places, fill: Array, y: Array) -> None:
-    """Compute a channel y (H, W) of x."""
+    """Compute a channel y (H, W) from x."""
     top_left, top_right, low_left, low_right = place.around(_pixels(x))
     upper, lower = top_left + (top_right - top_left) * place.x, low_left + (low_right - low_left) * place.x
     y[...] = np.where(place.inside, upper + (lower - upper) * place.y, fill).reshape(y.shape)
 
 
 def _warp_back(dy: Array, corners: Corners, inside: NDArray[np.bool_], channels: tuple[int, int], dx: Array) -> None:
-    """Compute dx (C, H * W) from one channel to before another; sums are in float64."""
+    """Compute a range of channels of dx (C, H * W), with sums in float64."""
     pixels, shares = corners
     given = np.empty(shares.shape)
     for c in range(*channels):
@@ -150,7 +154,7 @@ def _warp_back(dy: Array, corners: Corners, inside: NDArray[np.bool_], channels:
 
 
 def _slopes(both: tuple[Array, Array], place: Places, span: tuple[int, int], dflow: Array) -> None:
-    """Compute dflow (2, H * W) of x (C, H, W) and dy (C, H * W), from one place to before another."""
+    """Compute a range of positions of dflow (2, H * W) from x (C, H, W) and dy (C, H * W)."""
     blocks = [slice(start, min(start + BLOCK, span[1])) for start in range(*span, BLOCK)]
     dflow[:, span[0] : span[1]] = 0
     for plane, dy in zip(*both):
@@ -174,7 +178,7 @@ def warp(x: Array, flow: Array, fill: Any, y: Array) -> None:
 
 @kernel
 def warp_backward(x: Array, flow: Array, dy: Array, dx: Array | None, dflow: Array | None) -> None:
-    """Write the gradients of x and of the flow that are not None."""
+    """Write the gradients of x and of the flow. One that is None is skipped."""
     place = Places(flow)
     given = dy.reshape(len(dy), flow[0].size)
     if dx is not None:
@@ -186,15 +190,12 @@ def warp_backward(x: Array, flow: Array, dy: Array, dx: Array | None, dflow: Arr
 
 
 def spans(count: int) -> list[tuple[int, int]]:
-    """Return (first, stop) of each thread's part of `count` rows or channels."""
+    """Return each thread's (first, stop) of `count` rows or channels."""
     return [(part.start, part.stop) for part in parts(count)]
 
 
 class FlowWarp(Layer):
-    """y = x at the places that the flow points to; dx adds each dy to its four pixels, dflow is the slope between them times
-    dy.
-
-    An image sampled where a flow points, bilinearly.
+    """y = x at the positions that the flow points to. dx adds each dy to its four pixels; dflow is their slope times dy.
 
         y[c, i, j] = x[c, i + v[i, j], j + u[i, j]], between the four pixels around; fill_value outside of the image
 
@@ -225,7 +226,7 @@ class FlowWarp(Layer):
         top[0].reshape(x)
 
     def flows(self, flow: Blob) -> Array:
-        """Return the flows (N, 2, H, W) as the formula takes them."""
+        """Return the flows (N, 2, H, W) as the formula uses them."""
         return flow.data
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -242,7 +243,7 @@ class FlowWarp(Layer):
 class Warp(FlowWarp):
     """FlowWarp with 0 wherever a flow points past the centre of the last row or column; dx and dflow are 0 there.
 
-    An image sampled where a flow points, bilinearly; 0 past its last row and column. Source: PWC-Net's warp_layer.cu.
+    Source: PWC-Net's warp_layer.cu.
 
     bottom: x (N, C, H, W), flow (N, 2, H, W), right and down in pixels. top: y (N, C, H, W). The gradient of a flow that points
     to a pixel is the slope to the next one; the original takes the mean of both.

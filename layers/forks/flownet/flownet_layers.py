@@ -70,11 +70,9 @@ class ChannelNorm(Layer):
 
 
 class L1Loss(DifferenceLoss):
-    """loss = sum |d| / divisor, or with l2_per_location the sum of sqrt(s + epsilon) / divisor.
+    """The mean absolute difference of FlowNet's flows, or the mean end point error.
 
-    The mean absolute difference of FlowNet's flows, or the mean end point error.
-
-        loss = sum |d| / N,  d = x - target
+        loss = sum |d| / divisor,  d = x - target
         with l2_per_location: sum over places of sqrt(s + epsilon) / N,  s = sum over c of d^2
 
     A NaN in d counts as 0. Source: FlowNet 2's l1loss_layer.cu (Ilg et al., 2017).
@@ -122,7 +120,7 @@ class L1Loss(DifferenceLoss):
         put_opposite(dx * self.dtype.type(scale), [*propagate_down, False][:2], bottom)
 
     def _beyond_plateau(self) -> Array:
-        """d, with 0 on the plateau."""
+        """Return d, with 0 on the plateau."""
         d = self.difference.data
         return np.where(np.abs(d) < self.param.l1_loss_param.plateau, self.dtype.type(0), d)
 
@@ -139,11 +137,9 @@ SUBTRACT = caffe_pb2.MeanParameter.SUBTRACT
 
 
 class Mean(Layer):
-    """y = output_scale (input_scale x - mean_scale mean), with + for the operation ADD; dx = output_scale input_scale dy.
+    """A mean, given in the prototxt or a file, added to or subtracted from images.
 
-    A mean, given in the prototxt or a file, added to or subtracted from images.
-
-        y = output_scale (input_scale x -+ mean_scale mean)
+        y = output_scale (input_scale x - mean_scale mean), with + for the operation ADD;  dx = output_scale input_scale dy
 
     Source: FlowNet 2's mean_layer.cpp (Ilg et al., 2017).
 
@@ -197,10 +193,11 @@ class Mean(Layer):
 
 
 class FLOWriter(Layer):
-    """Each forward writes FOLDER/PREFIX, the number of the forward from 0 (seven digits), SUFFIX and .flo; in a batch of
-    several, the number in the batch too: (003). writer_param.file: that file instead, over and over.
+    """Each flow of a batch, written to a file in Middlebury's format.
 
-    Each flow of a batch, to a file in Middlebury's format. Source: FlowNet 2's flowriter_layer.cpp.
+    The name is FOLDER/PREFIX, the forward's number from 0 (seven digits), SUFFIX and .flo. In a batch of several it includes
+    the number in the batch: (003). With writer_param.file each forward overwrites that file instead. Source: FlowNet 2's
+    flowriter_layer.cpp.
 
     bottom: flow (N, 2, H, W), right and down in pixels. No top, no gradient. writer_param: file, folder, which is made, prefix,
     suffix; normalize and scale have no effect on a flow, as in the original.

@@ -1,4 +1,4 @@
-"""Maps resized: Resample, Downsample, to which NaN is unknown, and Accum."""
+"""Resample and Downsample, which resize maps, and Accum. Downsample treats NaN as unknown."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from minicaffe.proto import caffe_pb2
 class Accum(Layer):
     """y[:, the channels of bottom k] = bottom k, resized to (H, W).
 
-    Maps resized bilinearly to one size, corners on corners, and joined along the channels.
-
-    The size is that of the largest bottom, or a larger one that is given. Source: FlowNet 2's accum_layer.cpp (Ilg et al.,
-    2017).
+    Maps are resized bilinearly, with aligned corners. The size is that of the largest bottom, or a larger one that is given.
+    Source: FlowNet 2's accum_layer.cpp (Ilg et al., 2017).
 
     bottom: x_0 (N, C_0, H_0, W_0), ..., and with have_reference at last a blob of the wanted size. top: y (N, sum of C_k, H,
     W): accum_param's top_height and top_width, or the largest sizes rounded up to multiples of size_divisible_by, where both
@@ -92,11 +90,10 @@ NEAREST, LINEAR, CUBIC = _TYPE.NEAREST, _TYPE.LINEAR, _TYPE.CUBIC
 
 
 class Resample(Layer):
-    """y = A x B^T for each map; dx = A^T dy B.
+    """Maps resized with the nearest pixel, or with a linear or cubic filter.
 
-    Maps resized with the nearest pixel, or with a linear or cubic filter.
-
-        y = A x B^T, with the filter's weights of rows in A (h, H) and of columns in B (w, W), each row divided by its sum
+        y = A x B^T,  dx = A^T dy B,  with the filter's weights of rows in A (h, H) and of columns in B (w, W),
+        each row divided by its sum
 
     Place i of w columns lies at i f_x + f_y / 2 - 1/2 of W, with f_x = W / w and f_y = H / h: the fork exchanged the two
     halves. Where maps shrink, antialias stretches the filter by f_x and f_y. Positions are float32 in float64 nets too.
@@ -151,9 +148,9 @@ class Resample(Layer):
 
 @dataclass(frozen=True)
 class Filter:
-    """The part of each of size pixels on an axis in each of output places.
+    """The share of each of `size` pixels on an axis in each of `output` positions.
 
-    step, other: pixels a place on this axis and on the other one.
+    step, other: pixels for each position on this axis and on the other one.
     """
 
     size: int
@@ -166,7 +163,7 @@ class Filter:
 
     @cached_property
     def matrix(self) -> Array:
-        """(output, size), computed at first use, as a blob's memory is taken."""
+        """Return (output, size), computed on first use, when a blob's memory is allocated too."""
         at = np.arange(self.output, dtype=np.float32) * self.step + self.other / np.float32(2) - np.float32(0.5)
         if self.kind == NEAREST:
             nearest = np.trunc(at + np.copysign(np.float32(0.5), at))
@@ -178,20 +175,18 @@ class Filter:
 
 
 def linear(x: Array) -> Array:
-    """1 - x up to 1."""
+    """Return max(0, 1 - x), for x >= 0."""
     return np.asarray(np.maximum(1 - x, 0))
 
 
 def cubic(x: Array) -> Array:
-    """Keys' cubic with a = -1/2, x >= 0."""
+    """Return Keys' cubic with a = -1/2, for x >= 0."""
     near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
     return np.where(x <= 1, near, np.where(x < 2, far, 0))
 
 
 class Downsample(Layer):
-    """y (N, C, h, w): the weighted mean of the known pixels around each place. It has no gradient, in the fork neither.
-
-    Maps made smaller with a linear filter, corners on corners; NaN counts as unknown.
+    """Maps made smaller with a linear filter and aligned corners; NaN counts as unknown. No gradient, as in the fork.
 
         y = A x B^T / A (x is known) B^T, with the weights max(0, 1 - |place - pixel| / ratio) of rows in A (h, H), of columns
         in B (w, W)
@@ -244,7 +239,7 @@ class Downsample(Layer):
 
 
 def weights(size: int, output: int) -> Array:
-    """Return what each of size pixels adds to each of output places (output, size), before the division by their sum."""
+    """Return each pixel's weight in each output position (output, size), before division by their sum."""
     ratio = np.float32(size - 1) / np.float32(output - 1)
     at = np.arange(output, dtype=np.float32) / np.float32(output - 1) * np.float32(size - 1)
     return np.asarray(np.maximum(0, 1 - np.abs(np.arange(size, dtype=np.float32) - at[:, None]) / ratio))

@@ -1,1 +1,1 @@
-"""Faster R-CNN in C++: makefile's and D-X-Y's."""
+"""Faster R-CNN in C++: makefile's and D-X-Y's forks."""

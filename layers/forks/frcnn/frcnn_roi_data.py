@@ -47,10 +47,10 @@ LARGEST = 2**31 - 1
 class FrcnnSettings:
     """The settings that data layers read from a file.
 
-    scales: lengths that the short side may have; max_size: the most of the long side; use_flipped: whether images are mirrored;
-    pixel_means: of blue, green, red; n_classes: with background. Of makefile/frcnn alone: equalise (0: no, 1: brightness, 2:
-    each colour), align: what an image's sides are multiples of. refused: the keys that switch on what minicaffe lacks; own: the
-    keys of makefile/frcnn that are there.
+    scales: lengths that the short side may have; max_size: the greatest length of the long side; use_flipped: whether images
+    are mirrored; pixel_means: of blue, green, red; n_classes: with background. Only of makefile/frcnn: equalise (0: no, 1:
+    brightness, 2: each colour), align: the image's sides are multiples of it. refused: the keys that enable unsupported
+    features; own: the keys of makefile/frcnn that are given.
     """
 
     scales: tuple[float, ...]
@@ -66,7 +66,7 @@ class FrcnnSettings:
 
 
 def read_frcnn_settings(path: str | PathLike[str]) -> FrcnnSettings:
-    """Return the settings in a file. Raises DataError, with the key."""
+    """Return the settings in a file. Raises DataError with the key."""
     with os_errors_as(DataError, f"{path}: cannot read the settings"):
         text = read_text(path, "lists")
     try:
@@ -105,7 +105,7 @@ class _Values:
     content: dict[str, Any]
 
     def numbers(self, key: str, count: int = 0, default: str = "") -> tuple[float, ...]:
-        """Numbers with commas between; count: how many there must be (0: any number)."""
+        """Return comma-separated numbers. count: how many there must be (0: any number). Raises DataError."""
         if key not in self.content and not default:
             raise DataError(f'{self.path}: "{key}" is missing')
         text = str(self.content.get(key, default))
@@ -119,7 +119,7 @@ class _Values:
         return found
 
     def whole(self, key: str, default: int | None = None) -> int:
-        """Return a whole number."""
+        """Return a whole number. Raises DataError."""
         number = self.numbers(key, 1, "" if default is None else str(default))[0]
         if number != int(number):
             raise DataError(f'{self.path}: "{key}" must be a whole number, got {number:g}')
@@ -138,7 +138,7 @@ class FrcnnRoiData(Forked, PrefetchingLayer):
     in pixels of the scaled image. window_data_param.config: the JSON file of settings.
     D-X-Y's leaves difficult boxes out, and in TRAIN mirrors half of the images where use_flipped is 1. makefile/frcnn's keeps
     them, mirrors none, shrinks by means of areas, equalises histograms (use_hist_equalize) and pads with 0 on the right and
-    below to multiples of im_size_align. Its own settings tell it, else the net's fork.
+    below to multiples of im_size_align. makefile/frcnn's is selected by its own settings, else by the net's fork.
     Raises LayerError for a list, settings or an image that cannot be read, a box of an unknown class, for an image without a
     box (makefile/frcnn's), and for settings that are not built: in TRAIN data_jitter, data_rand_scale and data_rand_rotate, and
     use_haze_free and IMS_PER_BATCH.
@@ -210,7 +210,7 @@ class FrcnnSource(ListSource[LabelledImage]):
         return image_blob([image]), np.array([*image.shape[:2], scale], F).reshape(1, 3, 1, 1), rows
 
     def _scaled(self, pixels: Pixels, scale: float) -> Array:
-        """Return an image (H, W, 3) less the means, of its new size and padded, float32."""
+        """Return an image (H, W, 3) less the means, scaled and padded, float32."""
         settings = self.settings
         if settings.equalise == 1:
             pixels = equalised(pixels, flat_histogram)
@@ -227,17 +227,20 @@ class FrcnnSource(ListSource[LabelledImage]):
 
 
 def within(boxes: Array, shape: tuple[int, ...]) -> Array:
-    """Boxes (G, 4), their first corners at least 0 and their second ones in the image (H, W, ...)."""
+    """Return boxes (G, 4) cut to the image (H, W, ...): first corners at least 0, second corners inside it."""
     most = np.array([shape[1], shape[0]], F) - 1
     return np.hstack([np.maximum(boxes[:, :2], 0), np.minimum(boxes[:, 2:], most)]).astype(F)
 
 
 def scale_factor(shape: tuple[int, ...], short: float, most: float) -> float:
-    """Return what makes the short side of an image (H, W, ...) short, or the long one most, both whole pixels; a float32."""
+    """Return the float32 factor that makes an image's short side `short`, or its long side `most` if that is smaller.
+
+    shape: (H, W, ...). Both lengths are cut to whole pixels.
+    """
     scale = F(int(short)) / F(min(shape[:2]))
     return float(F(int(most)) / F(max(shape[:2])) if scale * F(max(shape[:2])) > int(most) else scale)
 
 
 def aligned(length: int, step: int) -> int:
-    """Return the least multiple of step that is not below length."""
+    """Return the least multiple of step that is at least length. Without a positive step it is length."""
     return -(-length // step) * step if step > 0 else length

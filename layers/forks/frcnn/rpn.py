@@ -1,4 +1,4 @@
-"""makefile/frcnn's proposals and their targets, whose settings are in a file."""
+"""makefile/frcnn's proposals and their targets. Their settings are in a file."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ STRIDE = 16
 
 
 class FrcnnProposal(Proposal):
-    """As Proposal, with the nine anchors of the fork's voc_config.json, 16 pixels apart, which a warning says.
+    """makefile/frcnn's Proposal, with the nine anchors of the fork's voc_config.json, 16 pixels apart.
 
-    Proposal of makefile/frcnn, whose anchors and limits are in a file of settings, not in the prototxt.
+    The fork reads its anchors and limits from a settings file, not from the prototxt. A warning reports these anchors.
 
     Source: makefile/frcnn's frcnn_proposal_layer.cpp and examples/FRCNN/config/voc_config.json; its limits, NMS and least sizes
     are those of py-faster-rcnn.
@@ -51,9 +51,9 @@ class FrcnnProposal(Proposal):
 
 
 class FrcnnAnchorTarget(AnchorTarget):
-    """As AnchorTarget, with the nine anchors of the fork's voc_config.json, 16 pixels apart, which a warning says.
+    """makefile/frcnn's AnchorTarget, with the nine anchors of the fork's voc_config.json, 16 pixels apart.
 
-    AnchorTarget of makefile/frcnn, whose anchors are in a file of settings, not in the prototxt.
+    The fork reads its anchors from a settings file, not from the prototxt. A warning reports these anchors.
 
     Source: makefile/frcnn's frcnn_anchor_target_layer.cpp and examples/FRCNN/config/voc_config.json; its limits are those of
     py-faster-rcnn.
@@ -81,9 +81,9 @@ CLASSES = 21
 
 
 class FrcnnProposalTarget(ProposalTarget):
-    """As ProposalTarget, for the 21 classes of the fork's voc_config.json, which a warning says.
+    """makefile/frcnn's ProposalTarget, for the 21 classes of the fork's voc_config.json.
 
-    ProposalTarget of makefile/frcnn, which repeats background rois where there are too few.
+    It repeats background rois if there are too few. A warning reports these classes.
 
         foreground: overlap >= FG_THRESH + 0.1 stage, at most the whole part of FG_FRACTION BATCH_SIZE
         background: overlap in [0, BG_THRESH_HI + 0.1 stage), repeated in turn until there are BATCH_SIZE rois
@@ -136,7 +136,10 @@ class FrcnnProposalTarget(ProposalTarget):
         put_training_rois(top, rois[chosen], labels, *class_targets(labels, targets, CLASSES, self.train))
 
     def _sampled(self, overlaps: Array) -> tuple[NDArray[np.intp], int]:
-        """Return indices (S,) of rois, foreground first, and how many are foreground; overlaps (R,) with the best gt box."""
+        """Return the sampled rois' indices (S,), foreground first, and the number of foreground ones.
+
+        overlaps (R,): with the best true box.
+        """
         train, random = self.train, rng.generator()
         foreground = random.permutation(np.flatnonzero(overlaps >= train.fg_thresh))
         foreground = foreground[: int(train.fg_fraction * train.batch_size)]

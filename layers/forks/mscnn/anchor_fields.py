@@ -1,4 +1,4 @@
-"""The labels of maps whose every place has one anchor of a field's size around it: class, box and overlap.
+"""The labels (class, box and overlap) of maps with one anchor of a field's size at each position.
 
 Source: MS-CNN's image_gt_data_layer.cpp and Cascade R-CNN's detection_data_layer.cpp.
 """
@@ -18,18 +18,18 @@ F = np.float32
 
 @dataclass(frozen=True)
 class Field:
-    """A map's pixels between places, and its anchors' height and width."""
+    """A map's stride in pixels, and its anchors' height and width."""
 
     stride: int
     height: int
     width: int
 
     def map_size(self, frame: tuple[int, int]) -> tuple[int, int]:
-        """Return the map's height and width, for a frame's."""
+        """Return the map's height and width for a frame's."""
         return rounded(F(frame[0]) / F(self.stride)), rounded(F(frame[1]) / F(self.stride))
 
     def anchors(self, frame: tuple[int, int]) -> Array:
-        """(h * w, 4)."""
+        """Return the anchors' corners (h * w, 4)."""
         height, width = self.map_size(frame)
         y, x = np.meshgrid(
             (np.arange(height, dtype=F) + F(0.5)) * self.stride,
@@ -42,11 +42,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules by which anchors are labelled.
+    """The rules for labelling anchors.
 
-    unit: 1 if a box's width is x2 - x1 + 1, else 0. threshold: the overlap above which an anchor is an object's. regions: the
-    sum of its parts in regions of no interest from which on an anchor is ignored; regions_first: even if it is an object's.
-    least: the overlap that an object needs to get the anchor at its centre if it has none.
+    unit: 1 if a box's width is x2 - x1 + 1, else 0. threshold: the overlap above which an anchor is an object's. regions: an
+    anchor is ignored if its parts in ignored regions sum up to this; regions_first: even if it is an object's. least: the
+    overlap that an object without an anchor needs to get the one at its centre.
     """
 
     unit: int
@@ -60,7 +60,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Objects:
-    """Boxes (N, 4), their classes (N,), and which are ignored (N,)."""
+    """Boxes (N, 4), their classes (N,), and whether they are ignored (N,)."""
 
     boxes: Array
     classes: Array
@@ -68,7 +68,7 @@ class Objects:
 
 
 def overlaps(boxes: Array, others: Array, unit: int, of_first: bool = False) -> Array:
-    """(N, M) float32: the shared area by the union, or of_first by the first one's."""
+    """Return the intersection over union (N, M) float32, or with of_first over the first box's area."""
     sizes = [at[:, 2:] - at[:, :2] + F(unit) for at in (boxes, others)]
     shared = np.minimum(boxes[:, None, 2:], others[None, :, 2:]) - np.maximum(boxes[:, None, :2], others[None, :, :2])
     # Cascade R-CNN counts a shared column of no width, but no shared row of no height
@@ -84,9 +84,9 @@ def overlaps(boxes: Array, others: Array, unit: int, of_first: bool = False) -> 
 def label_maps(
     frame: tuple[int, int], placed: tuple[Placed, Placed], objects: Objects, regions: Array, fields: list[Field], rules: Rules
 ) -> list[Array]:
-    """For each field a map (6, h, w): class (0: none), x and y of the centre, width, height, overlap.
+    """Return a map (6, h, w) for each field: class (0: none), x and y of the centre, width, height, overlap.
 
-    placed: across and down, where the image lies in the frame (height, width). An anchor of class 0 whose overlap is above the
+    placed: across and down, the image's position in the frame (height, width). An anchor of class 0 whose overlap is above the
     threshold is ignored.
     """
     maps, best, best_field, matched = [], np.zeros(len(objects.boxes), F), np.zeros(len(objects.boxes), int), set()
@@ -118,7 +118,7 @@ def label_maps(
 
 
 def _rows(objects: Objects, unit: int) -> Array:
-    """Class, centre and size of each object (N, 5)."""
+    """Return the class, centre and size of each object (N, 5)."""
     corners = objects.boxes
     return np.concatenate(
         [objects.classes[:, None], (corners[:, :2] + corners[:, 2:]) / F(2), corners[:, 2:] - corners[:, :2] + F(unit)], axis=1
@@ -126,7 +126,7 @@ def _rows(objects: Objects, unit: int) -> Array:
 
 
 def _pick_up(label: Array, field: Field, row: Array, overlap: float | None) -> None:
-    """Give an object without an anchor the one at its centre, unless that is another's."""
+    """Give an object without an anchor the one at its centre, unless another object has it."""
     height, width = label.shape[1:]
     y = min(max(int(np.floor(row[2] / F(field.stride))), 0), height - 1)
     x = min(max(int(np.floor(row[1] / F(field.stride))), 0), width - 1)
@@ -138,7 +138,7 @@ def _pick_up(label: Array, field: Field, row: Array, overlap: float | None) -> N
 
 
 def _inside(frame: tuple[int, int], placed: tuple[Placed, Placed], field: Field) -> NDArray[np.bool_]:
-    """Return which places of the map lie in the image."""
+    """Return which positions of the map lie in the image."""
     spans = []
     for size, axis in zip(field.map_size(frame), placed[::-1], strict=True):
         first, count = rounded(F(axis.to) / F(field.stride)), rounded(F(axis.count) / F(field.stride))
@@ -148,8 +148,9 @@ def _inside(frame: tuple[int, int], placed: tuple[Placed, Placed], field: Field)
 
 
 def _is_good(anchors: Array, placed: tuple[Placed, Placed], rules: Rules, field: Field) -> NDArray[np.bool_]:
-    """Return which anchors are not too far out of the image: by margin, a part of half the field, or by inside, their part in
-    it.
+    """Return which anchors lie far enough inside the image.
+
+    The rule is `margin`, a share of half the field, or `inside`, the share of the anchor in the image.
     """
     across, down = placed
     image = np.array([[across.to, down.to, across.to + across.count, down.to + down.count]], F)

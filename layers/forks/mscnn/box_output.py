@@ -1,4 +1,4 @@
-"""Boxes that MS-CNN and Cascade R-CNN put out: proposals of several fields at each cell, and detections of rois.
+"""Output boxes of MS-CNN and Cascade R-CNN: proposals of several fields at each cell, and detections of rois.
 
 At each cell of a map there is a field of fixed size, which four numbers move and stretch.
 
@@ -31,7 +31,7 @@ NOTHING = (0, 1, 1, 10, 10)
 
 
 class FieldBoxesOutput(DynamicTops):
-    """The best rois of each image; a layer of the family writes `candidates`."""
+    """The best rois of each image. Subclasses define `candidates`."""
 
     num_bottom = (1, None)
     num_top = (1, 2)
@@ -42,16 +42,16 @@ class FieldBoxesOutput(DynamicTops):
     """1 where a box's last row and column belong to it."""
 
     def candidates(self, bottom: Sequence[Blob], image: int) -> tuple[Array, Array]:
-        """Return the corners (n, 4) and scores (n,) of an image's boxes; of equal scores the first counts."""
+        """Return the corners (n, 4) and scores (n,) of an image's boxes. Of equal scores the first counts."""
         raise NotImplementedError
 
     @property
     def settings_block(self) -> Any:
-        """box_output_param, or box_group_output_param."""
+        """Return box_output_param or box_group_output_param."""
         return getattr(self.param, self.param_block[0])
 
     def images(self, bottom: Sequence[Blob]) -> int:
-        """Return how many images there are."""
+        """Return the number of images."""
         return bottom[0].shape[0]
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -68,7 +68,7 @@ class FieldBoxesOutput(DynamicTops):
             self.bounds = np.array([far, far, stretch, stretch], self.dtype)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Check only: how many rois there are is known after forward."""
+        """Check the tops only: the number of rois is known after forward."""
         self._shape(top, 1)
 
     def assume_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
@@ -98,9 +98,9 @@ class FieldBoxesOutput(DynamicTops):
             blob.reshape(rois, columns, 1, 1)
 
     def sizes(self, deltas: Array, field: tuple[int, int], stride: int) -> tuple[Array, Array]:
-        """Return the left upper corners (H, W, 2) and the sizes (H, W, 2) of boxes.
+        """Return the upper left corners (H, W, 2) and the sizes (H, W, 2) of boxes.
 
-        Deltas (4, H, W), field: width and height.
+        deltas: (4, H, W); field: width and height.
         """
         moved = deltas.transpose(1, 2, 0) * self.stds + self.means
         moved = np.clip(moved, -self.bounds, self.bounds)
@@ -111,7 +111,7 @@ class FieldBoxesOutput(DynamicTops):
 
 
 def regression_scale(layer: Layer) -> tuple[Array, Array]:
-    """bbox_reg_param's means and stds (4,), by which deltas were normalised; 0 and 1 without. Raises LayerError."""
+    """Return bbox_reg_param's means and stds (4,), which normalised the deltas; 0 and 1 without. Raises LayerError."""
     given: caffe_pb2.BBoxRegParameter = layer.param.bbox_reg_param
     means, stds = np.array(given.bbox_mean, layer.dtype), np.array(given.bbox_std, layer.dtype)
     if not len(means) and not len(stds):
@@ -124,7 +124,7 @@ def regression_scale(layer: Layer) -> tuple[Array, Array]:
 
 
 class BoxOutput(FieldBoxesOutput):
-    """The best rois of each image, by how far their best class's score is above the background's.
+    """The best rois of each image, by the margin of their best class's score over the background's.
 
     MS-CNN's proposals, from one map for each size of field.
 
@@ -175,7 +175,7 @@ class BoxOutput(FieldBoxesOutput):
 
 
 class BoxGroupOutput(FieldBoxesOutput):
-    """The best rois of each image, by 1 - the probability of background.
+    """The best rois of each image, ordered by 1 - the probability of background.
 
     Cascade R-CNN's proposals, several fields at each cell.
 
@@ -240,7 +240,7 @@ BLOCK = "frcnn_output_param"
 
 
 class FrcnnOutput(DynamicTops):
-    """Detections (1 + n, 7, 1, 1): image 0, x1, y1, x2, y2 in pixels, class, probability; the first row is 0 and -1s.
+    """Detections (1 + n, 7, 1, 1): image 0, x1, y1, x2, y2 in pixels, class, probability. The first row is 0 and -1s.
 
     Cascade R-CNN's detections, of one image's rois, their probabilities and regressions.
 
@@ -305,7 +305,7 @@ class FrcnnOutput(DynamicTops):
         top[0].data[1:, :, 0, 0] = found
 
     def _boxes(self, bottom: Sequence[Blob]) -> Array:
-        """Return the corners (R, K or 2, 4) that the deltas give each roi. Raises LayerError for rois that are none."""
+        """Return each roi's corners (R, K or 2, 4) from the deltas. Raises LayerError for invalid rois."""
         deltas, rois = rows(bottom[1]), rows(bottom[2])
         wrong = (rois[:, 0] != 0) | (rois[:, 3:5] < rois[:, 1:3]).any(axis=1)
         for roi in rois[wrong, :5][:1]:

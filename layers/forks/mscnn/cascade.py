@@ -30,9 +30,7 @@ CASCADE, MAKEFILE = "Cascade R-CNN", "makefile/frcnn"
 
 
 class DecodeBBox(DynamicTops, Forked):
-    """Rois moved by the regression of the one foreground class; while training only those of use to the next stage.
-
-    Rois moved by the regression of a cascade's stage, as the next stage's rois.
+    """Rois moved by the regression of the one foreground class; in training only those useful to the next stage.
 
         centre' = centre + t_xy size,  size' = size exp(t_wh),  size = x2 - x1 + 1
 
@@ -101,7 +99,7 @@ class DecodeBBox(DynamicTops, Forked):
         top[0].data[:, 1:, 0, 0] = boxes[kept]
 
     def _of_class(self, deltas: Array, scores: Array) -> Array:
-        """Return for each roi the four deltas of its class."""
+        """Return the four deltas of each roi's class."""
         above = scores[:, 1:] > scores[:, 1:2]
         last = scores.shape[1] - 1 - above[:, ::-1].argmax(axis=1)
         chosen = np.where(above.any(axis=1), last, 1)
@@ -113,7 +111,7 @@ Indices = NDArray[np.intp]
 
 
 class CascadeProposalTarget(DynamicTops):
-    """Sampled rois, foreground first, with what the detector should say of them.
+    """Sampled rois, foreground first, with the detector's targets for them.
 
     bottom: proposals (R, 5): image, x1, y1, x2, y2; true boxes (G, 7 or more): image or -1, x1, y1, x2, y2, class, ignored.
     top: rois (S, 5, 1, 1), classes (S, 1, 1, 1), targets, inside and outside weights, each (S, 4 cls_num, 1, 1), with
@@ -198,7 +196,7 @@ class CascadeProposalTarget(DynamicTops):
         return rois, true
 
     def _sampled(self, most: Array, ignored: NDArray[np.bool_]) -> tuple[Indices, Indices]:
-        """Return the foreground and the background rois, by their largest overlaps (R,)."""
+        """Return the foreground and background rois, selected by their largest overlaps (R,)."""
         param, random = self.param.proposal_target_param, rng.generator()
         high = most >= param.fg_thr
         middle = ~high & (most >= param.bg_thr_lw) & (most < param.bg_thr_hg)
@@ -214,7 +212,7 @@ class CascadeProposalTarget(DynamicTops):
         return foreground, np.concatenate([background, others[: (room - len(background)) * param.pickup_discard]])
 
     def _put_targets(self, top: Sequence[Blob], rois: Array, matched: Array, overlaps: Array) -> None:
-        """Fill in the targets, weights and matches of the foreground rois (F, 4), the first of the sampled ones."""
+        """Fill in the targets, weights and matches of the foreground rois (F, 4), which come first among the sampled ones."""
         param, count = self.param.proposal_target_param, len(rois)
         kinds = matched[:, 5].astype(np.intp) if self.param.bbox_reg_param.cls_aware else np.ones(count, np.intp)
         at = np.arange(count), kinds
@@ -227,7 +225,10 @@ class CascadeProposalTarget(DynamicTops):
         top[5].data[:count, 5, 0, 0] = overlaps
 
     def _sample_weights(self, foreground: int, count: int, overlaps: Array) -> Array:
-        """Weights (S,): foreground weighs fg_fraction of all; by its overlaps with iou_weighted; ones without foreground."""
+        """Return weights (S,) in which foreground has fg_fraction of the total; all 1 without foreground.
+
+        With iou_weighted they are in proportion to the overlaps.
+        """
         param, weights = self.param.proposal_target_param, np.ones(count)
         if param.iou_weighted:
             weights[:foreground] = overlaps
@@ -243,9 +244,7 @@ MOST = 0.975
 
 
 class BboxAccuracy(Layer):
-    """The mean overlap of the regressed rois, and of the rois before it.
-
-    How far the regressed rois of a training batch overlap the boxes that they were matched with.
+    """The mean overlap of a training batch's regressed rois with their matched boxes, and that of the rois before.
 
         mean intersection over union of foreground rois, but those with an overlap above 0.975 (true boxes that were added)
 

@@ -1,4 +1,4 @@
-"""Accuracy of proposals: the share that tell their class, and their overlap with the true boxes.
+"""The accuracy of proposals: the share with the right class, and their overlap with the true boxes.
 
 The fields of MS-CNN's and Cascade R-CNN's proposals:
 
@@ -26,7 +26,10 @@ from minicaffe.layers.proposal.cascade_boxes import corners, paired_overlaps
 
 
 class Truths(NamedTuple):
-    """Views of labels: kinds (N G, H, W), whole numbers; boxes (N G, H, W, 4): centre and size; overlaps (N G, H, W)."""
+    """Views of labels.
+
+    kinds (N G, H, W): classes; boxes (N G, H, W, 4): centre and size; overlaps (N G, H, W).
+    """
 
     kinds: NDArray[np.intp]
     boxes: Array
@@ -34,9 +37,9 @@ class Truths(NamedTuple):
 
 
 class FieldGroups:
-    """The G fields of a layer whose block has field_w, field_h, cls_num and, under this name, the stride between cells.
+    """The G fields of a layer whose parameter block has field_w, field_h, cls_num and a stride field of this name.
 
-    Raises LayerError for bad ones.
+    Raises LayerError for bad fields.
     """
 
     def __init__(self, layer: Layer, param: Any, block: str, stride: str = "stride") -> None:
@@ -54,7 +57,7 @@ class FieldGroups:
         self.fields = np.array([widths, heights], layer.dtype).T  # (G, 2)
 
     def check(self, bottom: Sequence[Blob], channels: Sequence[int]) -> None:
-        """Raise LayerError for bottoms, the last of them the labels, that have other numbers of channels, or other shapes."""
+        """Raise LayerError for bottoms with other channels or shapes. The last bottom is the labels."""
         self.labels = f"bottom[{len(channels) - 1}]"
         shape, images = bottom[0].shape, f"N * {len(self.fields)}" if len(self.fields) > 1 else "N"
         for i, count in enumerate(channels):
@@ -64,7 +67,7 @@ class FieldGroups:
                 raise self.layer.error(f"bottom {i} must be {form}; got {bottom[i].shape}", f"bottom[{i}]")
 
     def channels(self) -> int:
-        """Return how many channels scores and deltas have together. Raises LayerError for a coord_num other than 4."""
+        """Return the number of channels of scores and deltas. Raises LayerError for a coord_num other than 4."""
         if self.param.coord_num != 4:
             raise self.layer.error(f"coord_num must be 4, got {self.param.coord_num}", f"{self.block}.coord_num")
         return int(self.param.cls_num) + 4
@@ -77,16 +80,16 @@ class FieldGroups:
         return Truths(given[:, 0].astype(np.intp), given[:, 1:5].transpose(0, 2, 3, 1), given[:, 5])
 
     def told(self, kinds: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the classes that the scores tell: 1 for every object where the net only tells objects from background."""
+        """Return the classes that the scores distinguish: 1 for every object if the net predicts objectness only."""
         return np.minimum(kinds, 1) if self.param.objectness else kinds
 
     def bounds(self, dtype: Any) -> Array:
-        """Return the largest |t| (4,) of a field, before means and stds."""
+        """Return the largest |t| (4,) of a field, before means and stds are applied."""
         far, stretch = 1 / self.param.field_xyr, math.log(self.param.field_whr)
         return np.array([far, far, stretch, stretch], dtype)
 
     def places(self, at: tuple[NDArray[np.intp], ...]) -> tuple[Array, Array]:
-        """Return the centres of the cells (n, 2) and the fields (n, 2) at places (map, row, column)."""
+        """Return the centres of the cells (n, 2) and the fields (n, 2) at positions (map, row, column)."""
         cells = np.stack([at[2], at[1]], axis=1).astype(self.fields.dtype)
         return (cells + self.fields.dtype.type(0.5)) * self.stride, self.fields[at[0] % len(self.fields)]
 
@@ -97,9 +100,10 @@ def split_channels(x: Array, classes: int) -> tuple[Array, Array]:
 
 
 class FieldAccuracy(Layer):
-    """top: (1, 1, 1, 2), the fraction of right classes, of all fields and of those with an object; optionally (1, 1, 1, 1), the
-    mean overlap of the latter's boxes. -1 where nothing counts: background with an overlap >= bg_threshold, and ignore_label,
-    do not.
+    """The fraction of right classes and, optionally, the mean overlap of boxes; -1 if nothing counts.
+
+    top: (1, 1, 1, 2): the fraction of all fields and of those with an object; optionally (1, 1, 1, 1): the mean overlap of the
+    latter's boxes. Background with an overlap >= bg_threshold and ignore_label do not count.
     """
 
     num_top = (1, 2)
@@ -112,9 +116,9 @@ class FieldAccuracy(Layer):
             blob.reshape(1, 1, 1, values)
 
     def put(self, top: Sequence[Blob], truths: Truths, right: NDArray[np.bool_], moves: Array, unit: int) -> None:
-        """Fill in the tops of right classes (N G, H, W) and moves (N G, 4, H, W).
+        """Fill in the tops from right classes (N G, H, W) and moves (N G, 4, H, W).
 
-        unit: 1 where a box's last row and column belong to it, 0 where not.
+        unit: 1 if a box's last row and column belong to it, else 0.
         """
         kinds, overlaps = self.groups.told(truths.kinds), truths.overlaps
         counts = ~self._ignored(kinds) & ~((kinds == 0) & (overlaps >= self.dtype.type(self.groups.param.bg_threshold)))
@@ -129,7 +133,7 @@ class FieldAccuracy(Layer):
             top[1].data[...] = found.mean() if len(found) else -1
 
     def _ignored(self, kinds: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Return which of these classes do not count."""
+        """Return which of these classes are ignored."""
         loss = self.param.loss_param
         return np.asarray(loss.HasField("ignore_label") & (kinds == loss.ignore_label))
 
@@ -138,16 +142,14 @@ BLOCK = "detection_accuracy_param"
 
 
 class DetectionAccuracy(FieldAccuracy):
-    """The fraction of classes among the top_k highest scores, of all fields and of those with an object; the latter's overlap.
-
-    How often MS-CNN's proposals tell their class, and how far they overlap the true boxes.
+    """The fraction of top_k classes, over all fields and those with an object; the mean overlap of the latter's boxes.
 
     Source: mscnn's detection_accuracy_layer.cpp.
 
     bottom: x (N, cls_num + 4, H, W), scores and deltas; labels (N, 6, H, W).
-    top: (1, 1, 1, 2); optionally (1, 1, 1, 1). -1 where nothing counts: background with an overlap >= bg_threshold, and
-    ignore_label, do not.
-    Of equal scores the last class goes first. bbox_reg_param is not read: the deltas count as they are. No gradient.
+    top: (1, 1, 1, 2); optionally (1, 1, 1, 1). -1 if nothing counts. Background with an overlap >= bg_threshold and
+    ignore_label do not count. Of equal scores the last class goes first. bbox_reg_param is not read: the deltas count as they
+    are. No gradient.
     Raises LayerError for shapes that do not match, sizes, strides and bounds that are not > 0, a coord_num other than 4, and a
     top_k that is not from 1 to cls_num.
     """
@@ -179,16 +181,13 @@ GROUP_BLOCK = "detection_group_accuracy_param"
 
 
 class DetectionGroupAccuracy(FieldAccuracy):
-    """The fraction of right classes, of all fields and of those with an object; the mean overlap of the latter's boxes.
-
-    How often Cascade R-CNN's proposals tell their class, and how far they overlap the true boxes.
+    """The fraction of right classes, over all fields and those with an object; the mean overlap of the latter's boxes.
 
     Source: cascade-rcnn's detection_group_accuracy_layer.cpp.
 
     bottom: scores (N G, cls_num, H, W), deltas (N G, 4, H, W), labels (N G, 6, H, W).
-    top: (1, 1, 1, 2); optionally (1, 1, 1, 1). -1 where nothing counts: background with an overlap >= bg_threshold, and
-    ignore_label, do not.
-    Of equal scores the first class is told. No gradient.
+    top: (1, 1, 1, 2); optionally (1, 1, 1, 1). -1 if nothing counts. Background with an overlap >= bg_threshold and
+    ignore_label do not count. Of equal scores the first class counts. No gradient.
     Raises LayerError for shapes that do not match, and sizes, strides and bounds that are not > 0.
     """
 

@@ -1,4 +1,4 @@
-"""Images on frames of one size with the labels of anchors: ImageGtData and DetectionData."""
+"""Images in frames of one size with the labels of anchors: ImageGtData and DetectionData."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ ASPECTS = 0.05
 
 
 class ImageGtData(PrefetchingLayer):
-    """The images of image_gt_data_param.source, from the first again after the last, shuffled or not.
+    """The images of image_gt_data_param.source, again and again, with MS-CNN's anchor labels and true boxes.
 
-    Images with the labels of MS-CNN's anchors, and the true boxes. Source: its image_gt_data_layer.cpp.
+    Source: mscnn's image_gt_data_layer.cpp.
 
     No bottom. top: data (batch_size, 3, H, W), blue, green, red: (pixel - mean) * scale; for each field a map (batch_size, 6,
     h, w) of class, x, y of the centre, width, height, overlap, a place every downsample_rate pixels; with output_gt_boxes the
@@ -86,7 +86,7 @@ class ImageGtData(PrefetchingLayer):
 
 
 class ImageGtSource(FramedSource):
-    """MS-CNN's sizes and scales."""
+    """Batches with MS-CNN's sizes and scales."""
 
     def __init__(
         self,
@@ -151,10 +151,12 @@ ALONE = (("resize_height", "resize_ratio", "short_size"), ("crop_height", "crop_
 
 
 class DetectionData(PrefetchingLayer):
-    """The images of detection_data_param.source, from the first again after the last; shuffle: "random", "random_aspect" (all
-    upright ones, then all others, or the other way) or "random_mix_aspect" (mix_group_size of one kind, then of the other).
+    """The images of detection_data_param.source, again and again, with Cascade R-CNN's anchor labels and boxes.
 
-    Images with the labels of Cascade R-CNN's anchors, and the boxes. Source: its detection_data_layer.cpp.
+    shuffle: "random", "random_aspect" (all upright images, then all others, or the reverse) or "random_mix_aspect"
+    (mix_group_size of one kind, then of the other).
+
+    Source: cascade-rcnn's detection_data_layer.cpp.
 
     No bottom. top: data (batch_size, 3, H, W), blue, green, red: (pixel - mean) * transform_param.scale; for each field a map
     (batch_size, 6, h, w) as ImageGtData's, a place every `stride` pixels, boxes' widths x2 - x1 + 1; with output_gt_boxes the
@@ -202,7 +204,7 @@ class DetectionData(PrefetchingLayer):
         return DetectionSource(images, lines, generator, current_shard(self.phase), (labelling, param))
 
     def _check(self, param: caffe_pb2.DetectionDataParameter) -> None:
-        """Raise LayerError for sizes of 0, numbers that are not finite and fields that contradict each other."""
+        """Raise LayerError for sizes of 0, numbers that are not finite, and fields that contradict each other."""
         block = "detection_data_param"
         check_finite_fields(self, block)
         self.positive(param.batch_size, f"{block}.batch_size")
@@ -227,7 +229,7 @@ class DetectionData(PrefetchingLayer):
 
 
 class DetectionSource(FramedSource):
-    """Cascade R-CNN's sizes and scales."""
+    """Batches with Cascade R-CNN's sizes and scales."""
 
     def __init__(
         self,
@@ -283,7 +285,7 @@ class DetectionSource(FramedSource):
         return (long, short) if height >= width else (short, long)
 
     def _in_steps(self, size: int) -> int:
-        """Return a size times the batch's ratio, as a multiple of 32."""
+        """Return a size times the batch's ratio, rounded to a multiple of 32."""
         return rounded(np.float32(size) * np.float32(self.ratio) / np.float32(MULTIPLE)) * MULTIPLE
 
     def factors(self, scene: Scene, chosen: int | None) -> tuple[float, float]:
@@ -307,7 +309,7 @@ class DetectionSource(FramedSource):
 
 
 class AspectOrder(Order):
-    """Upright images and the others, each shuffled: all of one kind and then of the other, or group by group in turn."""
+    """Upright and other images, each shuffled: one kind after the other, or alternating in groups."""
 
     def __init__(self, upright: NDArray[np.bool_], group: int, generator: np.random.Generator) -> None:
         self.upright, self.group = upright, group

@@ -1,4 +1,4 @@
-"""The losses of MS-CNN's and Cascade R-CNN's proposals: DetectionLoss, of one field at each cell, and DetectionGroupLoss.
+"""The losses of MS-CNN's and Cascade R-CNN's proposals: DetectionLoss, for one field, and DetectionGroupLoss, for several.
 
     mean of -log p of the counted fields' classes, weighted;  lambda mean of h(t - t*) of the counted fields with an object
     t* = ((centre - cell's centre) / field, log(max(size, 2) / field)), less the means, over the stds
@@ -37,14 +37,14 @@ class FieldLosses(FieldGroups):
         self.means, self.stds = regression_scale(layer)
 
     def normalised_bounds(self) -> tuple[Array, Array]:
-        """Return the least and the largest delta (4,), as if x and y, and width and height, had the same mean and std."""
+        """Return the least and largest delta (4,), with one mean and std for x and y, and one for width and height."""
         means, stds = self.means.reshape(2, 2), self.stds.reshape(2, 2)
         mean, std = np.repeat(means.mean(axis=1), 2), np.repeat(np.sqrt(stds.prod(axis=1)), 2)
         most = self.bounds(self.fields.dtype)
         return (-most - mean) / std, (most - mean) / std
 
     def targets(self, truths: Truths, at: Places) -> Array:
-        """Return what the deltas at these places should be (n, 4)."""
+        """Return the target deltas at these positions (n, 4)."""
         boxes, (centres, fields) = truths.boxes[at], self.places(at)
         moves = np.concatenate([(boxes[:, :2] - centres) / fields, np.log(np.maximum(boxes[:, 2:], 2) / fields)], axis=1)
         encoded: Array = (moves - self.means) / self.stds
@@ -69,9 +69,9 @@ class FieldLosses(FieldGroups):
     def box_loss(
         self, deltas: Array, truths: Truths, at: Places, bound: tuple[Array, Array] | None, *, smooth: bool
     ) -> tuple[float, Array]:
-        """Return the loss of the deltas (N G, 4, H, W) at these places, and its slopes.
+        """Return the loss of the deltas (N G, 4, H, W) at these positions, and its slopes.
 
-        A bounded delta has those of its bound.
+        A delta beyond its bound has the bound's loss and slopes.
         """
         scale, found = getattr(self.param, "lambda"), deltas.transpose(0, 2, 3, 1)[at]
         differences = (found if bound is None else np.clip(found, *bound)) - self.targets(truths, at)
@@ -92,7 +92,7 @@ LEAST = 4
 
 
 class FieldDetectionLoss(Loss):
-    """The loss, and the part of it that is of the deltas.
+    """The loss, and the deltas' part of it.
 
     bottom: x (N, cls_num + 4, H, W), scores and deltas; labels (N, 6, H, W) (detection_accuracy.py).
     top: (1, 1, 1, 2); the gradient is that of the first number. All fields with an object count and, of the others with an
@@ -138,7 +138,7 @@ class FieldDetectionLoss(Loss):
         top[0].data[0, 0, 0] = told + moved, moved
 
     def _sampled(self, truths: Truths, kinds: NDArray[np.intp], scores: Array) -> NDArray[np.bool_]:
-        """Return which fields without an object (N, H, W) the loss counts."""
+        """Return which fields without an object (N, H, W) count in the loss."""
         param = self.param.detection_loss_param
         free: NDArray[np.bool_] = (truths.kinds == 0) & (truths.overlaps < self.dtype.type(param.bg_threshold))
         if param.sample_mode not in SAMPLING or not free.size:
@@ -158,7 +158,7 @@ class FieldDetectionLoss(Loss):
         return kept
 
     def _multiple(self, objects: NDArray[np.bool_]) -> int:
-        """Return how many fields to sample for these with an object; half of it is rounded down."""
+        """Return how many fields to sample for these objects. A half is rounded down."""
         param = self.param.detection_loss_param
         count = int(objects.sum()) * int(param.bg_multiple)
         return count // 2 if param.sample_mode == "mixture" else count
@@ -189,7 +189,7 @@ WORDS = {
 
 
 class DetectionGroupLoss(Loss):
-    """The loss, and the part of it that is of the deltas.
+    """The loss, and the deltas' part of it.
 
     bottom: scores (N G, cls_num, H, W), deltas (N G, 4, H, W), labels (N G, 6, H, W) (detection_accuracy.py).
     top: (1, 1, 1, 2); the gradient is that of the first number. Of each image batch_size fields are sampled, one of 1 +
@@ -239,7 +239,7 @@ class DetectionGroupLoss(Loss):
         top[0].data[0, 0, 0] = told + moved, moved
 
     def _sampled(self, truths: Truths, kinds: NDArray[np.intp], probabilities: Array) -> NDArray[np.bool_]:
-        """Return which fields (N G, H, W) the loss counts."""
+        """Return which fields (N G, H, W) count in the loss."""
         param, count = self.param.detection_group_loss_param, len(self.groups.fields)
         ranking = self._ranking(kinds, probabilities).reshape(len(kinds) // count, count * math.prod(kinds.shape[1:]))
         positive = (truths.kinds > 0).reshape(ranking.shape)
@@ -256,7 +256,7 @@ class DetectionGroupLoss(Loss):
         return kept.reshape(kinds.shape)
 
     def _ranking(self, kinds: NDArray[np.intp], probabilities: Array) -> Array:
-        """Return how bad the scores of the fields are (N G, H, W), where that decides."""
+        """Return how wrong the fields' scores are (N G, H, W), to rank them; 0 for random mining."""
         param = self.param.detection_group_loss_param
         if param.neg_mining_type == "random":
             return np.zeros(kinds.shape, self.dtype)
@@ -265,7 +265,7 @@ class DetectionGroupLoss(Loss):
         return np.asarray(-np.log(np.maximum(probabilities[:, 0], np.finfo(np.float32).tiny)))  # of background: its loss
 
     def _mined(self, found: NDArray[np.intp], ranking: Array, room: int) -> NDArray[np.intp]:
-        """Return room of these fields (n,); of equal ones the last is worse."""
+        """Return at most `room` of these fields (n,), worst or random ones. Of equal ones the last is worse."""
         if len(found) <= room:
             return found
         kind, random = self.param.detection_group_loss_param.neg_mining_type, rng.generator()

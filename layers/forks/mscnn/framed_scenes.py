@@ -1,4 +1,4 @@
-"""Batches of images on frames of one size, with the labels of anchors, for ImageGtData and DetectionData; and EvalData.
+"""Batches of images in frames of one size, with anchor labels, for ImageGtData and DetectionData; and EvalData.
 
 The next image of the list, mirrored and resized -> rescaled around one of its boxes -> placed on the frame -> label maps
 Source: MS-CNN's image_gt_data_layer.cpp; Cascade R-CNN's detection_data_layer.cpp and eval_data_layer.cpp.
@@ -30,10 +30,9 @@ NOISE = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Labelling:
-    """The labels, and the way from images to data.
+    """The labels, and the scaling of images to data.
 
-    empty: the row of boxes where a batch has none; least: boxes that are narrower or lower than this (width, height) are
-    ignored.
+    empty: the row of boxes for a batch without any; least (width, height): narrower or lower boxes are ignored.
     """
 
     fields: list[Field]
@@ -46,7 +45,7 @@ class Labelling:
 
 
 class FramedSource(ListSource[LabelledImage]):
-    """Batches of data (N, 3, h, w), a map (N, 6, ...) of each field, and the boxes (M, ..., 1, 1)."""
+    """Batches of data (N, 3, h, w), a map (N, 6, ...) for each field, and the boxes (M, ..., 1, 1)."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class FramedSource(ListSource[LabelledImage]):
     # What a layer's source defines.
 
     def changed(self, pixels: Pixels) -> Pixels:
-        """Return the pixels as they are read, changed at random."""
+        """Return the pixels read, with random changes."""
         return pixels
 
     def size(self, scene: Scene) -> tuple[int, int]:
@@ -70,11 +69,11 @@ class FramedSource(ListSource[LabelledImage]):
         raise NotImplementedError
 
     def frame(self, scene: Scene) -> tuple[int, int]:
-        """Return the height and width of the batch's data, by its first image."""
+        """Return the height and width of the batch's data, given its first image."""
         raise NotImplementedError
 
     def factors(self, scene: Scene, chosen: int | None) -> tuple[float, float]:
-        """Return what to rescale an image by, to the right and down; chosen: the box that it is about."""
+        """Return the factors to rescale an image by, to the right and down. chosen: the box in its centre."""
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -119,7 +118,7 @@ class FramedSource(ListSource[LabelledImage]):
         return self.named(listed, scene.resized, *self.size(scene))
 
     def put(self, listed: LabelledImage, scene: Scene, frame: tuple[int, int], out: Array) -> tuple[Objects, list[Array]]:
-        """Place an image on the frame; its boxes there, and the label maps."""
+        """Place an image in the frame out. Return its boxes there and the label maps."""
         chosen = int(self.generator.integers(len(scene.boxes))) if len(scene.boxes) else None
         centre = self._centre(scene, frame, chosen)
         right, down = self.factors(scene, chosen)
@@ -133,7 +132,7 @@ class FramedSource(ListSource[LabelledImage]):
         return objects, label_maps(frame, (across, along), objects, scene.regions, self.labelling.fields, self.labelling.rules)
 
     def _centre(self, scene: Scene, frame: tuple[int, int], chosen: int | None) -> tuple[float, float]:
-        """Return x and y of what shall be seen."""
+        """Return x and y of the centre of the part to show."""
         if chosen is not None:
             x1, y1, x2, y2 = scene.boxes[chosen].tolist()
             return (x1 + x2) / 2, (y1 + y2) / 2
@@ -144,7 +143,7 @@ class FramedSource(ListSource[LabelledImage]):
         return at[0], at[1]
 
     def _objects(self, listed: LabelledImage, scene: Scene, frame: tuple[int, int]) -> Objects:
-        """Return the boxes in the frame; also those are ignored whose centre is outside of it, and small ones."""
+        """Return the boxes in the frame. Small boxes, and those whose centre is outside of it, are ignored too."""
         corners = scene.boxes
         centre, size = (corners[:, :2] + corners[:, 2:]) / 2, corners[:, 2:] - corners[:, :2] + 1
         outside = (centre < 0) | (centre >= np.array(frame[::-1], np.float32))
@@ -155,7 +154,7 @@ class FramedSource(ListSource[LabelledImage]):
 def read_fields(layer: Layer, block: str, strides: str) -> list[Field]:
     """Return the fields of a block with field_h, field_w and strides.
 
-    Raises LayerError for other numbers of them, and sizes of 0.
+    Raises LayerError if their numbers differ, and for sizes of 0.
     """
     param = getattr(layer.param, block)
     columns = [list(getattr(param, name)) for name in (strides, "field_h", "field_w")]
@@ -190,7 +189,7 @@ MULTIPLE = 32
 
 
 class EvalData(PrefetchingLayer):
-    """The images of eval_data_param.source, one after another, from the first again after the last.
+    """The images of eval_data_param.source, in order, again and again.
 
     No bottom. top: data (batch_size, 3, H, W), blue, green, red: (pixel - mean) * transform_param.scale; boxes (N, 8, 1, 1):
     the image's number in the batch, x1, y1, x2, y2 in pixels of data, class, ignored, difficult; one row of -1 if there are
@@ -256,7 +255,7 @@ class EvalSource(ListSource[LabelledImage]):
         return self.named(listed, scene.resized, *self._size(*scene.size))
 
     def _size(self, height: int, width: int) -> tuple[int, int]:
-        """Return the size of data."""
+        """Return the height and width of data."""
         param = self.eval_param
         if param.HasField("resize_width") and param.HasField("resize_height"):
             height, width = param.resize_height, param.resize_width

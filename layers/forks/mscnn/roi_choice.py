@@ -1,4 +1,4 @@
-"""The choice of rois: those that score highest, and those of one level of a pyramid."""
+"""Selection of rois: those with the highest scores, and those of one level of a pyramid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 
 
 class HardMining(Layer):
-    """The rows of each bottom but the first that belong to the hardest rois.
+    """The hardest rois' rows of each bottom but the first.
 
         of each image the num_roi_per_image best; then the best of all that are left,
         up to num_image num_roi_per_image; in order
@@ -72,9 +72,7 @@ class HardMining(Layer):
 
 
 class ScaleRoute(DynamicTops):
-    """The rows of each bottom that belong to the rois of this size.
-
-    The rois of one level of a feature pyramid, by their size.
+    """The rows of each bottom whose rois are of one level of a feature pyramid, by their size.
 
         low_scale <= sqrt(area of the roi) < high_scale; if none is, the one whose size is nearest the middle, in octaves
 

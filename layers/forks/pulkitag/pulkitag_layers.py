@@ -16,9 +16,7 @@ from minicaffe.layers.loss.loss import Loss
 
 
 class CrossConvolution(Layer):
-    """Every window of a against every window of b, of the same size, stride and pad.
-
-    One image convolved with the windows of another as its filters.
+    """Every window of a times every window of b, of the same size, stride and pad.
 
         y[n, p, o] = sum_k u[n, k, p] v[n, k, o]        u, v: the windows of a and b as columns, as Im2col's
 
@@ -91,9 +89,7 @@ class CrossConvolution(Layer):
 
 
 class EuclideanLossWithIgnore(Loss):
-    """Half the mean squared distance of the items that count: those whose target has 1 after its last number.
-
-    EuclideanLoss over the items whose target says that they count.
+    """Half the mean squared distance of the items that count. An item counts if 1 follows its target's numbers.
 
         loss = sum_i s_i / (2 K)        s_i = sum((x_i - t_i)^2), K: how many items count
 
@@ -126,7 +122,10 @@ class EuclideanLossWithIgnore(Loss):
             raise self.error(f"for x of shape {shape} the target must have one channel more, got {target}", "bottom[1]")
 
     def _read(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array, Array]:
-        """Return x and the target (N, K), and of each item (N,) whether it counts, s, and z, 0 where s is not divided by it."""
+        """Return x, the target, which items (N,) count, s, and z.
+
+        x and the target are (N, K). z is 0 if s is not divided by it.
+        """
         items, each = bottom[0].shape[0], math.prod(bottom[0].shape[1:])
         x = bottom[0].data.reshape(items, each)
         rows = bottom[1].data.reshape(items, math.prod(bottom[1].shape[1:]))
@@ -153,9 +152,7 @@ class EuclideanLossWithIgnore(Loss):
 
 
 class RandomNoise(Layer):
-    """y = x + noise, another one in each forward.
-
-    Gaussian noise added to each number, in TRAIN and in TEST.
+    """Gaussian noise added to each number, drawn anew in each forward, in TRAIN and in TEST.
 
         y = x + r        r of mean mu and standard deviation sigma
 

@@ -25,9 +25,7 @@ from minicaffe.proto import caffe_pb2
 
 
 class GenericWindowData(PrefetchingLayer):
-    """The examples of a file in order, from the first again after the last: of each its images' windows as channels.
-
-    Groups of windows cut out of images, one group after the other, with numbers as labels.
+    """The examples of a file in order, again and again. An example's channels are the windows of its images.
 
     Source: pulkitag/caffe's generic_window_data_layer.cpp and crop_data_layer.cpp, whose images of a group draw equal random
     numbers. Unlike WindowData it warps what a window has inside its image to the whole crop.
@@ -111,7 +109,7 @@ class GroupSource:
         return {"examples": len(self.groups.cuts), "checksum": zlib.crc32(repr(self.groups).encode())}
 
     def _put(self, cut: Cut, place: Array, mirrored: bool, out: Array) -> None:
-        """Cut the window out, warp it, and write it to out (C, crop, crop)."""
+        """Cut out the window, warp it, and write it to out (C, crop, crop)."""
         pixels = self._pixels(cut)
         x1, y1, x2, y2 = self._box(cut, place, f"{self.param.root_folder}{cut.path}")
         warped = resized(pixels[y1 : y2 + 1, x1 : x2 + 1], self.param.crop_size, self.param.crop_size)
@@ -122,7 +120,7 @@ class GroupSource:
         out[...] = values * self.dtype.type(self.param.scale)
 
     def _pixels(self, cut: Cut) -> Pixels:
-        """Return a cut's image, which has the listed size."""
+        """Return a cut's image. Raises DataError if it has not the listed size."""
         path = granted(f"{self.param.root_folder}{cut.path}")
         pixels = read_image(path, not self.param.is_gray)
         if pixels.shape[:2] != (cut.height, cut.width):
@@ -132,7 +130,7 @@ class GroupSource:
         return pixels
 
     def _box(self, cut: Cut, place: Array, path: str) -> Box:
-        """Return the box to cut out. place (2,): where in [0, 1) a random crop begins, of its range down and across."""
+        """Return the box to cut out. place (2,): start of a random crop, down and across, in [0, 1) of its range."""
         crop, size = self.param.crop_size, (cut.height, cut.width)
         if not self.param.random_crop:
             return clipped(cut.box, size, crop, self.param.context_pad, self.param.crop_mode == "square")
@@ -149,9 +147,7 @@ MOST_DRAWS = 10_000
 
 
 class SquareBoxData(PrefetchingLayer):
-    """Objects of the file drawn at random, and around each a square at random, warped to one size.
-
-    Squares of random sizes cut out of images around their objects.
+    """Random squares around objects that are drawn at random from the file, warped to one size.
 
         size = max(image's height, width) * u, u in [mn_bxsz_by_imsz, mx_bxsz_by_imsz)
         centre = object + d, d in [-mx_dist, mx_dist) right and down; drawn again unless it is in the image and |d| < size
@@ -225,14 +221,14 @@ class SquareBoxSource:
         return {"objects": len(self.boxes.objects), "checksum": zlib.crc32(repr(self.boxes).encode())}
 
     def _put(self, image: int, place: tuple[int, int], mirrored: bool, out: Array) -> None:
-        """Cut a square around an object's place (x, y) out of its image, warp it, and write it to out (C, crop, crop)."""
+        """Cut out a square around an object at (x, y), warp it, and write it to out (C, crop, crop)."""
         pixels = self._pixels(image)
         name, height, width = self.boxes.images[image]
         square = self._square((height, width), place, f"{self.param.root_folder}{name}")
         warp_into(out, pixels, padded(square, (height, width), self.param.crop_size, mirrored), mirrored, self.mean)
 
     def _pixels(self, image: int) -> Pixels:
-        """Return an image, which has the listed size."""
+        """Return an image. Raises DataError if it has not the listed size."""
         name, height, width = self.boxes.images[image]
         path, channels = granted(f"{self.param.root_folder}{name}"), self.boxes.channels
         pixels = read_image(path)
@@ -242,7 +238,7 @@ class SquareBoxSource:
         return pixels
 
     def _square(self, size: tuple[int, int], place: tuple[int, int], path: str) -> Box:
-        """Return a square around a place (x, y) of an image (height, width). Raises DataError when none is found."""
+        """Return a random square around (x, y) in an image (height, width). Raises DataError if none is found."""
         param, random = self.param, self.generator
         number = self.dtype.type  # the original's numbers are of the net's type
         for _ in range(MOST_DRAWS):

@@ -1,4 +1,4 @@
-"""BoxData: images and their true boxes from an LMDB or LevelDB of Datums, for YOLO. Two forks have it, whose labels differ.
+"""BoxData: images and true boxes from an LMDB or LevelDB of Datums, for YOLO. Two forks have it, with different labels.
 
 Source: box_data_layer.cpp and data_transformer.cpp of yeahkun/caffe-yolo and of choasup/caffe-yolo9000, which caffe-yolov2 has
 from it.
@@ -31,7 +31,7 @@ SIDE = 7
 
 
 class BoxData(Forked, PrefetchingLayer):
-    """The items of a database in the order of their keys, from the first again after the last, with their boxes.
+    """The items of a database in the order of their keys, again and again, with their boxes.
 
     No bottom. top: data (batch_size, C, H, W): (pixel - mean) * scale; labels, one top for each data_param.side (default 7):
     caffe-yolo's (batch_size, 7 side^2), as DetectionLoss takes them, caffe-yolov2's (batch_size, 150), as RegionLoss does: 30
@@ -71,7 +71,7 @@ class BoxData(Forked, PrefetchingLayer):
 
 
 class BoxSource(DatumSource):
-    """Batches of a database's items, transformed, and labels for each of sides. in_rows: caffe-yolov2's."""
+    """Batches of a database's items, transformed, and labels for each of sides. in_rows: use caffe-yolov2's labels."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class BoxSource(DatumSource):
         return (batch, *labels)
 
     def _boxed(self, key: bytes, value: bytes) -> tuple[Array, Array]:
-        """Return an item's image (C, H, W) and boxes (G, 6), in TRAIN of a random part."""
+        """Return an item's image (C, H, W) and boxes (G, 6); in TRAIN those of a random part."""
         datum = parse_datum(value, self._name(key))
         if not datum.encoded:
             raise DataError("the image is not encoded, as convert_box_data stores it")

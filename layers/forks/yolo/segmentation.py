@@ -1,4 +1,4 @@
-"""MobileNet-YOLO's segmentation: its loss and its measure."""
+"""MobileNet-YOLO's segmentation: its loss and its metric."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minicaffe.layers.neuron.functions import sigmoid
 
 
 class YoloSeg(DifferenceLoss):
-    """The squared distance of sigmoids from targets, of an image on average.
+    """The squared distance of sigmoids from targets, averaged over images.
 
         loss = object_scale^2 sum (sigmoid(x) - t)^2 / N        dx = 2 object_scale^2 (sigmoid(x) - t) sigmoid'(x) / N
 
@@ -54,9 +54,7 @@ BLOCK = "segmentation_evaluate_param"
 
 
 class SegmentationEvaluate(Layer):
-    """The overlap of each class in the first image.
-
-    How far the maps of an image overlap the true ones.
+    """The overlap of each class's predicted and true maps in the first image.
 
         overlap of a class = pixels where both exceed threshold / pixels where one does, 0 where both never do
 

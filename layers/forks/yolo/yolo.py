@@ -1,4 +1,4 @@
-"""YoloDetectionOutput and Yolov3DetectionOutput: YOLO's cells to detections, as MobileNet-YOLO's two layers do it.
+"""YoloDetectionOutput and Yolov3DetectionOutput: detections from YOLO's cells, by MobileNet-YOLO's two layers.
 
     centre = (cell + sigmoid(t_xy)) / cells        size = anchor exp(t_wh) / (cells, or the image's pixels)
     all boxes of all images and classes together, best score first: one goes if its overlap with a kept one is >= nms_threshold
@@ -25,7 +25,7 @@ from minicaffe.layers.proposal.nms import Measure, kept_boxes
 class YoloOutput(DynamicTops):
     """Detections (1, 1, n, 7), one a row: 0, class from 1, score, xmin, ymin, xmax, ymax (1 is the image's width or height).
 
-    A layer of the family writes `found`. Where there is none: one row for each image, its number and then -1 throughout.
+    Subclasses define `found`. Without detections there is one row for each image: its number, then -1s.
     """
 
     num_top = 1
@@ -34,11 +34,11 @@ class YoloOutput(DynamicTops):
     dynamic_axis = 2
 
     def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
-        """Before suppression: boxes (m, 4) as centre and size; and of each row (n,) its box, score and class."""
+        """Return the boxes before suppression (m, 4), centre and size, and each row's (n,) box, score and class."""
         raise NotImplementedError
 
     def check_cells(self, bottom: Sequence[Blob], boxes: int, classes: int, others: int = 5) -> None:
-        """Each bottom has others + classes channels for each of a cell's boxes, and as many images. Raises LayerError."""
+        """Raise LayerError unless each bottom has bottom 0's images, and others + classes channels for each box of a cell."""
         for i, blob in enumerate(bottom):
             if len(blob.shape) != 4 or blob.shape[1] != boxes * (others + classes):
                 wanted = f"(N, {boxes * (others + classes)}, H, W): {boxes} boxes of {others} + {classes} numbers a cell"
@@ -50,7 +50,7 @@ class YoloOutput(DynamicTops):
         top[0].reshape(1, 1, 1, 7)
 
     def put(self, bottom: Sequence[Blob], top: Sequence[Blob], threshold: float) -> None:
-        """Write the detections that suppression leaves."""
+        """Write the detections that remain after suppression."""
         boxes, of, scores, classes = self.found(bottom)
         order = np.argsort(-scores, kind="stable")
         kept = order[suppressed_rows(boxes, of[order], threshold)]
@@ -71,7 +71,10 @@ def pairs(layer: Layer, biases: Sequence[float], field: str) -> Array:
 
 
 def best_classes(cells: Array) -> tuple[Array, Array]:
-    """Return for cells (..., 5 + C) sigmoid(t_o) times the best class's softmax (...), and that class (...)."""
+    """Return the score (...) and number (...) of the best class of cells (..., 5 + C).
+
+    The score is sigmoid(t_o) times the class's softmax.
+    """
     weights = np.exp(cells[..., 5:] - cells[..., 5:].max(axis=-1, keepdims=True))
     scores: Array = sigmoid(cells[..., 4]) * weights.max(axis=-1) / weights.sum(axis=-1)
     return scores, weights.argmax(axis=-1)
@@ -85,8 +88,9 @@ def cells_of(x: Array, boxes: int) -> Array:
 
 
 def decoded(cells: Array, anchors: Array, pixels: float) -> Array:
-    """Return the boxes (N, H, W, boxes, 4) as centre and size, of anchors (boxes, 2) in pixels, so many of which are a cell's
-    side.
+    """Return the boxes (N, H, W, boxes, 4), centre and size.
+
+    anchors (boxes, 2) are in pixels; a cell's side is `pixels` long.
     """
     h, w = cells.shape[1:3]
     size = np.array([w, h], cells.dtype)
@@ -97,10 +101,10 @@ def decoded(cells: Array, anchors: Array, pixels: float) -> Array:
 
 
 def suppressed_rows(boxes: Array, of: Array, threshold: float) -> Array:
-    """Return which rows stay, in order of their scores, of boxes (m, 4), centre and size. of (n,): the box of each row.
+    """Return which rows remain, in order of their scores.
 
-    A box has a row for each class. What suppresses the best one suppresses the others, and else that one does, unless the box
-    has no area.
+    boxes (m, 4): centre and size; of (n,): the box of each row. A box has a row for each class. If its best row is suppressed,
+    so are the others; else it suppresses them, unless the box has no area.
     """
     rows = np.arange(len(of))
     best = np.zeros(len(boxes), np.intp)
@@ -115,7 +119,7 @@ def suppressed_rows(boxes: Array, of: Array, threshold: float) -> Array:
 
 
 def suppressed(boxes: Array, threshold: float) -> NDArray[np.intp]:
-    """Return the rows of boxes (n, 4), centre and size, that stay, of those in order of their scores."""
+    """Return the rows that remain of boxes (n, 4), centre and size, which are in order of their scores."""
     return kept_boxes(*_corners(boxes), _below(threshold, boxes), Measure(unit=0))
 
 
@@ -126,7 +130,7 @@ def _corners(boxes: Array) -> tuple[Array, Array]:
 
 
 def _below(threshold: float, boxes: Array) -> Any:
-    """Return the greatest number of the boxes' type below threshold: an overlap of threshold itself is too much."""
+    """Return the greatest number below threshold in the boxes' type: an overlap equal to threshold is suppressed."""
     return np.nextafter(boxes.dtype.type(threshold), boxes.dtype.type(-np.inf))
 
 

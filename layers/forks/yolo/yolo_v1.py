@@ -1,4 +1,4 @@
-"""YOLO's first version: cells with a class and several boxes each, their loss, and how many boxes are right.
+"""YOLO's first version: cells with a class and several boxes each, their loss, and the number of right boxes.
 
     x (N, (C + 5 B) S^2): the cells' probabilities of C classes, then the confidences of B boxes, then x, y, w, h of each box
     labels (N, 7 S^2): whether a cell's object is difficult, whether it has one, its class from 0, then centre and size by cell
@@ -32,7 +32,7 @@ from minicaffe.proto import caffe_pb2
 
 
 class Cells(NamedTuple):
-    """Views of x: probabilities (N, S^2, C), confidences (N, S^2, B), boxes (N, S^2, B, 4) as x has them."""
+    """Views of x: probabilities (N, S^2, C), confidences (N, S^2, B), boxes (N, S^2, B, 4) as stored in x."""
 
     classes: Array
     confidences: Array
@@ -40,7 +40,10 @@ class Cells(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """difficult, there (N, S^2), kinds (N, S^2), boxes (N, S^2, 4): centre and size, 1 is the image's size."""
+    """The labels of the cells.
+
+    difficult, there, kinds (N, S^2); boxes (N, S^2, 4): centre and size, 1 being the image's size.
+    """
 
     difficult: NDArray[np.bool_]
     there: NDArray[np.bool_]
@@ -68,7 +71,7 @@ def cells_of_images(x: Array, classes: int, objects: int) -> Cells:
 
 
 def read_labels(layer: Layer, blob: Blob, classes: int) -> Labels:
-    """Return the labels in a blob. Raises LayerError for an object of a class that is unknown."""
+    """Return the labels in a blob. Raises LayerError for an object of an unknown class."""
     flat = blob.data.reshape(blob.shape[0], 7, math.prod(blob.shape[1:]) // 7)
     there = flat[:, 1] != 0
     given = flat[:, 2][there]
@@ -79,7 +82,7 @@ def read_labels(layer: Layer, blob: Blob, classes: int) -> Labels:
 
 
 def placed(boxes: Array, param: Any) -> Array:
-    """Boxes (N, S^2, B, 4) as centre and size, 1 being the image's size."""
+    """Return boxes (N, S^2, B, 4) as centre and size, 1 being the image's size."""
     cell = np.arange(param.side**2)
     corner = np.stack([cell % param.side, cell // param.side], axis=1).astype(boxes.dtype)[:, None]
     centre = (corner + boxes[..., :2]) / boxes.dtype.type(param.side) if param.constriant else boxes[..., :2]
@@ -87,7 +90,10 @@ def placed(boxes: Array, param: Any) -> Array:
 
 
 def centre_overlaps(boxes: Array, others: Array) -> Array:
-    """Intersection over union (N, K) of boxes (N, 4) with others (K, 4), centre and size; NaN of two without an area."""
+    """Return the intersection over union (N, K) of boxes (N, 4) and others (K, 4), centre and size.
+
+    It is NaN for two boxes without an area.
+    """
     low, high = (boxes[:, None, :2] + sign * boxes[:, None, 2:] / 2 for sign in (-1, 1))
     other_low, other_high = (others[None, :, :2] + sign * others[None, :, 2:] / 2 for sign in (-1, 1))
     sides = np.minimum(high, other_high) - np.maximum(low, other_low)
@@ -109,7 +115,7 @@ class DetectionLoss(Forked, Loss):
         for it,  object_scale (confidence - 1)^2 of that box, each over the number of objects;  noobject_scale sum confidence^2
         of all other boxes, over their number
 
-    The box of a cell that overlaps the true one most stands for it, or, where none does, the one at the least distance.
+    The box of a cell that overlaps the true one most stands for it. If none does, the one at the least distance stands for it.
 
     Source: Redmon et al., YOLO (arXiv:1506.02640); detection_loss_layer.cpp of yeahkun/caffe-yolo, as its forks have it. MS-CNN
     has another layer of this name (forks/mscnn/detection_loss.py).
@@ -164,7 +170,7 @@ class DetectionLoss(Forked, Loss):
         top[0].data[...] = loss
 
     def _standing(self, boxes: Array, true: Array) -> NDArray[np.intp]:
-        """Return which of the boxes (n, B, 4) stands for each true one (n, 4)."""
+        """Return which of the boxes (n, B, 4) predicts each true one (n, 4)."""
         found = np.zeros(len(true), np.intp)
         for i in range(len(true)):
             overlaps = np.nan_to_num(centre_overlaps(boxes[i], true[i : i + 1])[:, 0], nan=0)
@@ -176,7 +182,7 @@ class DetectionLoss(Forked, Loss):
         return found
 
     def _targets(self, labels: Labels, at: tuple[NDArray[np.intp], ...]) -> Array:
-        """Return what the boxes of the cells at these places should be (n, 4)."""
+        """Return the target boxes (n, 4) of the cells at these positions."""
         param = self.param.detection_loss_param
         target: Array = labels.boxes[at].copy()
         if param.constriant:
@@ -193,12 +199,12 @@ class DetectionLoss(Forked, Loss):
 
 
 def _add(slopes: Array, at: Any, differences: Array, scale: float) -> float:
-    """Return scale times the sum of the squares of differences, whose gradient goes to slopes at these places."""
+    """Return scale times the sum of squared differences. Write its gradient to slopes at these positions."""
     slopes[at] = 2 * scale * differences
     return scale * float((differences**2).sum())
 
 
-BLOCK = "eval_detection_param"
+EVAL_BLOCK = "eval_detection_param"
 LEAST_SCORE = 0.005
 """Of a box of YOLOv2's, after suppression."""
 YOLO, YOLO2, INTEL = "caffe-yolo", "caffe-yolov2", "Intel Caffe"
@@ -207,9 +213,9 @@ Found = tuple[Array, Array, NDArray[np.intp]]
 
 
 class EvalDetection(Forked):
-    """Of each image the number of true boxes of each class, then rows of class from 0, score, right, wrong; zeros at the end.
+    """For each image the number of true boxes per class, then rows: class from 0, score, right, wrong; zeros at the end.
 
-    Which of YOLO's boxes are right, for average precision to be computed from.
+    Average precision is computed from these rows.
 
         the boxes of all classes together, best score first: one goes if its overlap with a kept one is >= nms
         per class, best score first: right if no better one took the true box that it overlaps most, by >= threshold
@@ -217,7 +223,7 @@ class EvalDetection(Forked):
     Source: eval_detection_layer.cpp of yeahkun/caffe-yolo, as its forks have it, gklz1982/caffe-yolov2, and intel/caffe. In the
     two latter a box that overlaps no true box of its class by threshold is neither right nor wrong, if there is one.
 
-    bottom: caffe-yolo's cells and labels (yolo_v1.py); with biases, the anchors' widths and heights in cells,
+    bottom: caffe-yolo's cells and labels; with biases, the anchors' widths and heights in cells,
     caffe-yolov2's cells (N, num_object (5 + num_class), side, side) and labels (N, 5 T): class from 0, centre, size, with 0
     after the last; or Intel's labels (1, 1, G, 8) as DetectionEvaluate takes them. A third bottom is not read.
     top: (N, num_class + 4 side^2 num_object). score_type: OBJ, PROB, or their product. Difficult boxes do not count. Of equal
@@ -230,7 +236,7 @@ class EvalDetection(Forked):
     num_bottom = (2, 3)
     num_top = 1
     index_bottoms = (0, 1, 2)
-    param_block = (BLOCK,)
+    param_block = (EVAL_BLOCK,)
     weight_names = ()
     has_gradient = False
     kinds = (
@@ -244,17 +250,17 @@ class EvalDetection(Forked):
         if param.biases:
             self._check_region(x, labels)
         else:
-            check_cells(self, x, labels, param, BLOCK)
+            check_cells(self, x, labels, param, EVAL_BLOCK)
             self.choose(YOLO, "no biases")
         top[0].reshape(x.shape[0], param.num_class + 4 * param.side**2 * param.num_object)
 
     def _check_region(self, x: Blob, labels: Blob) -> None:
         param, images = self.param.eval_detection_param, x.shape[0] if x.shape else 0
-        self.anchors = pairs(self, param.biases, f"{BLOCK}.biases")
+        self.anchors = pairs(self, param.biases, f"{EVAL_BLOCK}.biases")
         if len(self.anchors) != param.num_object:
-            raise self.error(f"{len(self.anchors)} anchors in biases for num_object {param.num_object}", f"{BLOCK}.biases")
+            raise self.error(f"{len(self.anchors)} anchors in biases for num_object {param.num_object}", f"{EVAL_BLOCK}.biases")
         if not param.nms >= 0:
-            raise self.error("nms must be >= 0 with biases: without it the forks find nothing", f"{BLOCK}.nms")
+            raise self.error("nms must be >= 0 with biases: without it the forks find nothing", f"{EVAL_BLOCK}.nms")
         wanted = (images, param.num_object * (5 + param.num_class), param.side, param.side)
         if x.shape != wanted or not (param.num_class and param.side):
             cells = f"{param.num_object} boxes of 5 + {param.num_class} numbers in each of side x side cells"
@@ -286,7 +292,7 @@ class EvalDetection(Forked):
             row[param.num_class :][: table.size] = table.ravel()
 
     def _found(self, x: Blob) -> list[Found]:
-        """Return for each image the boxes that suppression leaves, best score first."""
+        """Return each image's boxes that remain after suppression, best score first."""
         param, images = self.param.eval_detection_param, x.shape[0]
         if param.biases:
             cells = cells_of(x.data, param.num_object)
@@ -310,7 +316,7 @@ class EvalDetection(Forked):
         return boxes[order], scores[order], kinds[order]
 
     def _truths(self, blob: Blob, images: int) -> tuple[list[NDArray[np.bool_]], list[NDArray[np.intp]], list[Array]]:
-        """Return for each image which of its true boxes (G, 4) are difficult (G,), and their classes (G,)."""
+        """Return, for each image, whether its true boxes are difficult (G,), their classes (G,), and the boxes (G, 4)."""
         param = self.param.eval_detection_param
         if not param.biases:
             labels = read_labels(self, blob, param.num_class)

@@ -1,4 +1,4 @@
-"""YOLOv2: RegionLoss, a delta for each number of each box; and caffe-yolov2's DetectionOutput.
+"""YOLOv2: RegionLoss, with a delta for each number of each box; and caffe-yolov2's DetectionOutput.
 
 With s = sigmoid(x) of a box's centre and objectness, p the softmax of its classes, and t a true box in the cell's terms:
 
@@ -40,10 +40,9 @@ OBJECT, CLASSES = 4, 5
 
 @dataclass(frozen=True)
 class Scales:
-    """Weights of the four terms.
+    """The weights of the four terms.
 
-    rescore: the objectness of a matched box is to be its overlap, not 1. favours_small: the term of its place grows for small
-    boxes.
+    rescore: a matched box's target objectness is its overlap, not 1. favours_small: its position's term grows for small boxes.
     """
 
     object: float
@@ -55,7 +54,7 @@ class Scales:
 
 
 class Deltas:
-    """The deltas of cells (N, S, S, K, 5 + C) with anchors (K, 2) in cells, and half the gradient of their squares' sum."""
+    """The deltas of cells (N, S, S, K, 5 + C) with anchors (K, 2) in cells, and half the gradient of their sum of squares."""
 
     def __init__(self, cells: Array, anchors: Array) -> None:
         self.cells, self.anchors, self.side = cells, anchors, cells.shape[1]
@@ -72,22 +71,22 @@ class Deltas:
 
     @property
     def loss(self) -> float:
-        """The sum of all squares."""
+        """Return the sum of all squares."""
         return float(np.square(self.values, dtype=np.float64).sum())
 
     def no_object(self, image: int, truths: Array, scale: float, thresh: float) -> None:
-        """Objectness of 0 for all boxes of an image, but those that overlap one of truths (T, 5) by more than thresh."""
+        """Set the target objectness to 0, except for boxes that overlap one of truths (T, 5) by more than thresh."""
         overlaps = overlap(self.boxes[image][..., None, :], truths[:, 1:])[0] if len(truths) else np.zeros(1)
         s = np.where(overlaps.max(axis=-1, initial=0) > thresh, 0, self.s[image, ..., 2])
         self.values[image, ..., OBJECT] = scale * s * s * (1 - s)
         self.slopes[image, ..., OBJECT] = self.values[image, ..., OBJECT] * scale * s * (2 - 3 * s) * s * (1 - s)
 
     def anchors_in_place(self, scale: float) -> None:
-        """Every box is to be its anchor in the middle of its cell."""
+        """Set every box's target to its anchor in the middle of its cell."""
         self._place(..., np.array([0.5, 0.5, 0, 0]), scale)
 
     def match(self, image: int, truth: Array, scales: Scales, *, by_anchor: bool) -> None:
-        """Make the box of a true one's cell that is most of its shape that one, which replaces what it was to be."""
+        """Match a true box with the box of its cell whose shape overlaps it most. This replaces that box's target."""
         kind, (x, y, w, h) = int(truth[0]), truth[1:]
         column, row = int(x * self.side), int(y * self.side)
         shapes = self.anchors / self.side if by_anchor else self.boxes[image, row, column, :, 2:]
@@ -123,7 +122,7 @@ class Deltas:
 
 
 def overlap(box: Array, truth: Array) -> tuple[Array, Array]:
-    """Intersection over union of boxes (..., 4) as centre and size, (...), and its gradient in the first (..., 4)."""
+    """Return the intersection over union (...) of boxes (..., 4), centre and size, and its gradient in box (..., 4)."""
     low, high = box[..., :2] - box[..., 2:] / 2, box[..., :2] + box[..., 2:] / 2
     true_low, true_high = truth[..., :2] - truth[..., 2:] / 2, truth[..., :2] + truth[..., 2:] / 2
     sides = np.minimum(high, true_high) - np.maximum(low, true_low)
@@ -139,7 +138,7 @@ def overlap(box: Array, truth: Array) -> tuple[Array, Array]:
 
 
 def until_zero(rows: NDArray[np.floating], column: int) -> NDArray[np.floating]:
-    """Return the rows before the first one with a 0 in this column."""
+    """Return the rows before the first row with 0 in this column."""
     empty = np.flatnonzero(rows[:, column] == 0)
     return rows[: empty[0]] if len(empty) else rows
 
@@ -152,7 +151,7 @@ YOLO2_BOXES = 30
 
 
 class RegionLoss(Forked, Loss):
-    """The sum of the squares of all boxes' deltas: MobileNet-YOLO's, divided by the number of images, or caffe-yolov2's.
+    """The sum of squared deltas of all boxes: MobileNet-YOLO's, divided by the number of images, or caffe-yolov2's.
 
     bottom: x (N, num * (5 + num_class), S, S), of each cell's boxes: x, y, w, h, objectness, classes; truths (N, 5 T), T boxes
     an image: class from 0, centre, width, height (1 is the image's size), with 0 after the last. top: loss ().
@@ -260,10 +259,10 @@ BLOCK = "detection_output_param"
 
 
 class CellDetectionOutput(DetectionOutput):
-    """Detections (1, 1, n, 7) in cells, of one image; one row (0, -1, ...) where there is none.
+    """Detections (1, 1, n, 7) of one image, in cells; one row (0, -1, ...) if there are none.
 
-    bottom: x (1, num_box * (5 + num_classes), side, side). top: rows. biases: the anchors' widths and heights, in cells.
-    Raises LayerError for fields that mean nothing, anchors whose number is not num_box, and another shape.
+    bottom: x (1, num_box * (5 + num_classes), side, side). top: rows. biases: the anchors' widths and heights, in cells. Raises
+    LayerError for fields without effect, anchors whose number is not num_box, and another shape.
     """
 
     of_cells = True

@@ -1,4 +1,4 @@
-"""Two runs of what should be one net, compared layer by layer: the first difference, and its cause.
+"""Comparison of two runs of what should be one net, layer by layer: the first difference, and its cause.
 
     result = compare("deploy.prototxt", "other.npz", weights_a="net.caffemodel")
     print(result)

@@ -53,7 +53,7 @@ MEANS = ((102.9801, 115.9465, 122.7717), (104.0, 117.0, 123.0), (103.939, 116.77
 
 
 def variants(layer: Layer, is_first: bool) -> Iterator[Variant]:
-    """Yield what B may compute in place of layer. is_first: it reads an input of the net."""
+    """Yield variants that B may compute in place of layer. is_first: the layer reads an input of the net."""
     if type(layer) in BY_CLASS:
         yield from BY_CLASS[type(layer)](layer)
     if isinstance(layer, RoiLayer):
@@ -81,7 +81,7 @@ def _image_variants() -> Iterator[Variant]:
 
 
 def _image(x: Array) -> Array:
-    """Return x, an image or weights that read one."""
+    """Return x. Raises ValueError unless it is an image, or weights that read one."""
     if x.ndim != 4 or x.shape[1] != 3:
         raise ValueError("not an image")
     return x
@@ -125,7 +125,7 @@ def _convolution(layer: Any) -> Iterator[Variant]:
 
 
 def _same_padding(trial: Trial) -> None:
-    """Move the image by one pixel towards the start, as with no pad before it and all of it after."""
+    """Move the image by one pixel towards the start, as if all padding were after it."""
     pads = list(trial.param.convolution_param.pad) or [trial.param.convolution_param.pad_h]
     if pads[0] < 1:
         raise ValueError("no pad")
@@ -155,7 +155,7 @@ def _pooling(layer: Layer) -> Iterator[Variant]:
 
 
 def _without_padding(extra: dict[str, Any], trial: Trial) -> None:
-    """Divide by the same pooling of ones. extra: fields to set."""
+    """Divide the layer's result by the same pooling of ones. extra: fields to set."""
     parameter("pooling_param", **extra)(trial)
 
     def tweak(layer: Layer) -> None:
@@ -288,7 +288,7 @@ def regions(layer: Layer) -> Iterator[Variant]:
 
 
 def _moved(*by: float) -> Change:
-    """Return a change that moves x1, y1, x2 and y2 of the rois."""
+    """Return a change that moves x1, y1, x2 and y2 of the rois by these amounts."""
     return of_bottom(1, lambda rois: rois.reshape(len(rois), 5) + np.array([0, *by], rois.dtype))
 
 
@@ -309,7 +309,7 @@ def proposals(layer: Layer) -> Iterator[Variant]:
 
 
 def _propose_without_one(layer: Layer, decoding: bool, overlaps: bool, clipping: bool) -> None:
-    """Make a Proposal layer compute with widths x2 - x1: the functions for boxes add 1, so they get boxes less 1."""
+    """Make a Proposal layer compute with widths x2 - x1. The functions for boxes add 1, so their boxes get 1 less."""
     assert isinstance(layer, Proposal)
     proposal = layer
 
@@ -357,7 +357,7 @@ BY_CLASS: dict[type[Layer], Callable[[Layer], Iterable[Variant]]] = {
 
 
 def direct_causes(a: Array, b: Array, tolerance: Tolerance) -> Iterator[str]:
-    """Yield the known changes of a that give b, in words."""
+    """Yield the known changes of a that give b, as text."""
     for words, made in _made(a, b):
         if made.shape == b.shape and tolerance.agree(made, b):
             yield words
@@ -395,7 +395,7 @@ def _made(a: Array, b: Array) -> Iterator[tuple[str, Array]]:
 
 
 def _images(a: Array, b: Array) -> Iterator[tuple[str, Array]]:
-    """Yield images that differ by a scale and a mean per channel, in either order of channels."""
+    """Yield changes of image a by a scale and a mean per channel that bring it close to b, in either order of channels."""
 
     def shown(values: Array) -> str:
         return ", ".join(f"{value:.6g}" for value in values.ravel())

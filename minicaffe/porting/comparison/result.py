@@ -28,7 +28,7 @@ class Tolerance:
         return float(finite.max(initial=0.0)) * self.rtol / 10 + 1e-12  # 1e-12: a blob of zeros
 
     def beyond(self, a: Array, b: Array) -> NDArray[np.bool_]:
-        """Return where two arrays of one shape differ by more; NaN agrees with NaN, infinity with itself."""
+        """Return where two arrays of one shape differ by more than the tolerance. NaN agrees with NaN, infinity with itself."""
         a, b = a.astype(np.float64), b.astype(np.float64)
         with np.errstate(invalid="ignore"):
             near = np.abs(a - b) <= self.of(a) + self.rtol * np.abs(a)
@@ -37,7 +37,7 @@ class Tolerance:
         return ~same
 
     def agree(self, a: Array, b: Array) -> bool:
-        """Return True if the shapes are the same and no element is beyond."""
+        """Return True if the shapes are equal and no element is beyond the tolerance."""
         return a.shape == b.shape and not self.beyond(a, b).any()
 
 

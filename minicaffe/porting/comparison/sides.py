@@ -58,7 +58,7 @@ def read_map(path: Path) -> dict[str, Name]:
 
 
 def axes_of(text: str, place: str) -> tuple[int, ...]:
-    """Return "0,3,1,2" as numbers. Raises Error at place."""
+    """Return "0,3,1,2" as numbers. Raises Error, which names place."""
     try:
         axes = tuple(int(word) for word in text.split(","))
     except ValueError:
@@ -69,7 +69,7 @@ def axes_of(text: str, place: str) -> tuple[int, ...]:
 
 
 def run_onnx(path: Path, inputs: Arrays) -> Arrays:
-    """Return every tensor that an ONNX model computes from A's inputs, by name, and the inputs. Raises Error."""
+    """Return A's inputs and every tensor that an ONNX model computes from them, by name. Raises Error."""
     session = Session(path, inner=True)
     wanted = list(session.inputs)
     if len(wanted) == len(inputs) == 1:  # names do not matter then

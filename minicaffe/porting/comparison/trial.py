@@ -1,4 +1,4 @@
-"""The test of a hypothesis: a part of a net is recomputed with one layer changed.
+"""Tests of hypotheses: part of a net is recomputed with one layer changed.
 
 The changes from which hypotheses are built, and those between the same layer of two nets: its fields and its weights.
 """
@@ -26,7 +26,7 @@ from minicaffe.proto import caffe_pb2
 
 @dataclass
 class Trial:
-    """A layer about to be computed, open to changes of its param and blobs (its weights).
+    """A layer about to be computed, whose param and blobs (its weights) may be changed.
 
     bottoms: changes its inputs; tweak: the layer object after setup; top: returns another first top, from the first bottom and
     top.
@@ -45,7 +45,7 @@ Change = Callable[[Trial], None]
 
 @dataclass(frozen=True)
 class Variant:
-    """A hypothesis about B, in words and as a change."""
+    """A hypothesis about B, as text and as a change."""
 
     cause: str
     change: Change
@@ -53,7 +53,7 @@ class Variant:
 
 @dataclass
 class Segment:
-    """Consecutive layers, of which the last one's top `which` is compared, and the values of the blobs that they read."""
+    """Consecutive layers and the values of the blobs that they read. The last one's top `which` is compared."""
 
     layers: list[Layer]
     given: Arrays
@@ -103,7 +103,7 @@ class Segment:
 
 
 def _bare(param: caffe_pb2.LayerParameter) -> caffe_pb2.LayerParameter:
-    """Return a copy without rules, shared names and fillers: the weights are copied in."""
+    """Return a copy without rules, shared names and fillers, because the weights are copied in."""
     new = caffe_pb2.LayerParameter()
     new.CopyFrom(param)
     for name in ("include", "exclude", "param", "phase", "blobs"):
@@ -116,7 +116,7 @@ def _bare(param: caffe_pb2.LayerParameter) -> caffe_pb2.LayerParameter:
 
 
 def parameter(block: str, **values: Any) -> Change:
-    """Set fields of the layer's block; a list replaces one, None clears the field."""
+    """Return a change that sets fields of the layer's block. A list replaces one, None clears the field."""
 
     def change(trial: Trial) -> None:
         for name, value in values.items():
@@ -133,7 +133,7 @@ def parameter(block: str, **values: Any) -> Change:
 
 
 def of_blob(index: int, function: Callable[[Array], Array]) -> Change:
-    """Change the layer's weights `index`."""
+    """Return a change that applies function to the layer's weights `index`."""
 
     def change(trial: Trial) -> None:
         trial.blobs[index] = function(trial.blobs[index])
@@ -142,12 +142,12 @@ def of_blob(index: int, function: Callable[[Array], Array]) -> Change:
 
 
 def of_bottom(index: int, function: Callable[[Array], Array]) -> Change:
-    """Change the values that the layer reads from bottom `index`."""
+    """Return a change that applies function to the values that the layer reads from bottom `index`."""
     return of_bottoms(lambda arrays: [function(array) if i == index else array for i, array in enumerate(arrays)])
 
 
 def of_bottoms(function: Callable[[list[Array]], list[Array]]) -> Change:
-    """Change the values that the layer reads from all bottoms."""
+    """Return a change that applies function to the values that the layer reads from all bottoms."""
 
     def change(trial: Trial) -> None:
         trial.bottoms = function
@@ -156,7 +156,7 @@ def of_bottoms(function: Callable[[list[Array]], list[Array]]) -> Change:
 
 
 def of_top(function: Callable[[Array, Array], Array]) -> Change:
-    """Replace the first top by function(first bottom, first top)."""
+    """Return a change that replaces the first top by function(first bottom, first top)."""
 
     def change(trial: Trial) -> None:
         trial.top = function
@@ -165,7 +165,7 @@ def of_top(function: Callable[[Array, Array], Array]) -> Change:
 
 
 def channels_last(arrays: list[Array]) -> list[Array]:
-    """Return the first bottom's values in the order N, H, W, C, in an array of the same shape."""
+    """Return the bottoms with the first one's values in the order N, H, W, C, in an array of the same shape."""
     first = arrays[0]
     if first.ndim != 4 or first.shape[1] == 1 or first.shape[2:] == (1, 1):
         raise ValueError("nothing to reorder")
@@ -173,9 +173,7 @@ def channels_last(arrays: list[Array]) -> list[Array]:
 
 
 def interleaved(x: Array, groups: int) -> Array:
-    """Return the channels of x (N, C, H, W), in equal groups, reordered: the first of each group, then the second of each,
-    ...
-    """
+    """Return x (N, C, H, W) with its channels, in equal groups, reordered: the first of each group, then the second, ..."""
     n, _, h, w = x.shape
     return np.ascontiguousarray(x.reshape(n, groups, -1, h, w).swapaxes(1, 2)).reshape(x.shape)
 
@@ -187,7 +185,7 @@ CONNECTIONS = ("name", "bottom", "top", "param", "include", "exclude", "phase", 
 
 
 def parameter_variants(a: Layer, b: Layer) -> Iterator[Variant]:
-    """Yield A's layer with B's fields and weights."""
+    """Yield variants of A's layer with B's fields and weights."""
     fields = _differing_fields(a.param, b.param)
     if fields:
         yield Variant(f"the prototxts differ: {'; '.join(fields)}", lambda trial: _take_param(trial, b))

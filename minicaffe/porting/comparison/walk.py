@@ -1,4 +1,4 @@
-"""The walk through A's layers: each top is compared with B's up to the first that differs; then known causes are tried."""
+"""The walk through A's layers: each top is compared with B's up to the first that differs, then known causes are tried."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST, Phase
 from minicaffe.net import Net
 from minicaffe.parameters import weight_layers
-from minicaffe.porting.graph import Graph
+from minicaffe.porting.graph import graph_of
 from minicaffe.porting.suggestions import suggested_names
 
 from .causes import direct_causes, variants
@@ -82,7 +82,11 @@ def compare(  # noqa: PLR0913 - public, by keyword
     walk = Walk(net, result, go_on, pairs)
     walk.run_a(seed)
     if _is_file(b, ".onnx"):
-        arrays = run_onnx(b, {pairs.get(name, Name(name)).name: net.blobs[name].data.copy() for name in net.inputs})
+        theirs = {name: pairs.get(name, Name(name)).name for name in net.inputs}
+        arrays = run_onnx(b, {theirs[name]: array for name, array in walk.inputs.items()})
+        for name in net.inputs:
+            if not isinstance(net.layers[walk.graph.last[name][0]], Input):  # changed in place: B's is the first value
+                arrays.pop(theirs[name], None)
     if arrays is not None:
         walk.beside_arrays(arrays)
         return result
@@ -107,8 +111,10 @@ def _files(weights: Weights) -> list[str | os.PathLike[str]]:
 
 
 def load_fitting(net: Net, path: str | os.PathLike[str]) -> list[str]:
-    """Load the layers of a file whose blobs fit, and note the others: a net whose maps have wrong sizes is still compared, up
-    to the layer that shows it. Raises WeightsError if no layer has a name of the net.
+    """Load the layers of a file whose blobs fit. Return a note on the others.
+
+    So a net whose maps have wrong sizes is still compared, up to the layer that shows it. Raises WeightsError if the file
+    shares no layer name with the net.
     """
     file = read_weights(path)
     if net.params and not any(stored.name in net.params for stored in file.layers if stored.blobs):
@@ -137,7 +143,7 @@ def _arrays(b: Other) -> Arrays | None:
 
 
 def _fill(net: Net, inputs: Mapping[str, ArrayLike], arrays: Arrays | None, names: Mapping[str, Name], seed: int) -> list[str]:
-    """Fill A's inputs with the given arrays, else B's, else seeded values. Returns notes on the last two."""
+    """Fill A's inputs with the given arrays, else B's, else seeded values. Return notes on the last two."""
     unknown = [name for name in inputs if name not in net.inputs]
     if unknown:
         raise Error(f'"{unknown[0]}" is not an input of A; its inputs are {", ".join(net.inputs) or "none"}')
@@ -155,7 +161,7 @@ def _fill(net: Net, inputs: Mapping[str, ArrayLike], arrays: Arrays | None, name
 
 
 def _numbered(layers: Iterable[Layer]) -> list[tuple[str, int]]:
-    """Return each layer's name, and how many layers of this name are before it."""
+    """Return each layer's name, and the number of earlier layers with this name."""
     before = Counter[str]()
     found = []
     for layer in layers:
@@ -169,10 +175,11 @@ class Walk:
 
     def __init__(self, net: Net, result: Comparison, go_on: bool, names: Mapping[str, Name]) -> None:
         self.net, self.result, self.go_on, self.names = net, result, go_on, names
+        self.inputs: Arrays = {name: net.blobs[name].data.copy() for name in net.inputs}  # a layer may change them in place
         self.kept: list[list[Array]] = [[] for _ in net.layers]
         self.compared: set[int] = set()
         self.differed: set[int] = set()
-        self.graph = Graph(layer.param for layer in net.layers)
+        self.graph = graph_of(net.nodes)
 
     def run_a(self, seed: int) -> None:
         """Run A and keep every layer's tops."""
@@ -232,12 +239,12 @@ class Walk:
             self.result.notes += [f"B's {note}" for note in notes if any(note.startswith(f"input {name} ") for name in lacking)]
         for theirs, name in mine.items():
             if theirs in other.inputs:
-                put_array(other, theirs, self.net.blobs[name].data)
+                put_array(other, theirs, self.inputs[name])
 
     # With arrays.
 
     def beside_arrays(self, arrays: Arrays) -> None:
-        """Compare with B's arrays, in A's order."""
+        """Compare A's tops with B's arrays, in A's order."""
         for i, layer in enumerate(self.net.layers):
             if isinstance(layer, Split):
                 continue
@@ -269,7 +276,7 @@ class Walk:
     # Both.
 
     def look(self, i: int, t: int, top: str, theirs: Array, other: Layer | None) -> bool:
-        """Compare one top; whether it agrees."""
+        """Compare one top; return whether it agrees."""
         ours = self.kept[i][t]
         theirs = _reshaped(ours, theirs)
         self.compared.add(i)
@@ -290,7 +297,7 @@ class Walk:
         return False
 
     def _segment(self, i: int) -> list[int]:
-        """Return the layers on which layer i depends through blobs that were not compared, and i: indices in order."""
+        """Return, in order, the indices of i and of the layers that it depends on through blobs that were not compared."""
         needed, found = set(self.graph.makers(i)), [i]
         for n in range(i - 1, -1, -1):
             is_split = isinstance(self.net.layers[n], Split)  # passed through, but not listed: it cannot be a cause
@@ -301,7 +308,7 @@ class Walk:
         return found[::-1]
 
     def _causes(self, indices: list[int], top: str, theirs: Array, other: Layer | None) -> tuple[list[str], int]:
-        """Return the causes that give B's values, and the layer with the cause (the last one if there is none)."""
+        """Return the causes that give B's values, and the index of the layer with the cause (the last one if there is none)."""
         last, tolerance = indices[-1], self.result.tolerance
         which = self.net.nodes[last].top_names.index(top)
         causes = list(direct_causes(self.kept[last][which], theirs, tolerance))
@@ -327,7 +334,7 @@ class Walk:
         return [], last
 
     def _cut(self, indices: list[int]) -> tuple[list[Layer], Arrays]:
-        """Return the layers of a segment, and the values that they read from outside it (Splits are outside)."""
+        """Return the layers of a segment, and the values that they read from outside it. Splits are outside."""
         made: set[str] = set()
         given: Arrays = {}
         layers = [self.net.layers[i] for i in indices]
@@ -346,7 +353,7 @@ class Walk:
             yield from parameter_variants(layer, other)
 
     def _origin(self, name: str) -> str:
-        """Return the blob that a Split copies to a top."""
+        """Return the blob that a Split copies to this top; else the name itself."""
         made_by = self.net.layers[self.graph.last[name][0]]
         return made_by.param.bottom[0] if isinstance(made_by, Split) else name
 
@@ -377,7 +384,7 @@ def _run(net: Net, hook: Hook, seed: int) -> None:
 
 
 def _reshaped(like: Array, array: Array) -> Array:
-    """Return array in like's shape if they differ only by axes of length 1 or array is flat."""
+    """Return array in like's shape if they differ only by axes of length 1, or if array is flat."""
     if array.shape == like.shape or array.size != like.size:
         return array
     bare = [tuple(n for n in x.shape if n != 1) for x in (like, array)]

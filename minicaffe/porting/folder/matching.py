@@ -1,13 +1,18 @@
-"""Weights and the nets that they fit, by the layers' names and the shapes of their blobs."""
+"""Weights and the nets that they fit, matched by the layers' names and the shapes of their blobs."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.detection.detect import check_detector
+from minicaffe.detection.detect import Rcnn
+from minicaffe.detection.families import family_of
+from minicaffe.detection.family import SSD_MEANS, Family
+from minicaffe.detection.mtcnn import stage_of
 from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error
 from minicaffe.formats.caffemodel import LayerWeights
@@ -48,7 +53,7 @@ class Pair:
 
     @property
     def fits(self) -> bool:
-        """True if all weights of the net are there, and the net that was trained computes nothing that this one lacks."""
+        """True if the file has all weights of the net, and the net computes everything that the trained one does."""
         return self.made is not None and self.fitting == self.wanted > 0 and not self.types
 
     @property
@@ -69,22 +74,37 @@ class Pair:
             text += f"; BUT the net that was trained has {', '.join(self.types)}, which this one lacks"
         return text
 
+    @cached_property
+    def family(self) -> Family | None:
+        """The family of a detector; None for another net."""
+        with suppress(Error):
+            return family_of(self.made) if self.made else None
+        return None
+
     @property
     def kind(self) -> str:
-        """detector, ssd or net."""
-        if self.made is None:
+        """The kind of net: detector (an R-CNN), ssd, other (another detector) or net."""
+        if self.made is None or self.family is None:
             return "net"
         if ssd_layer(self.made):
             return "ssd"
-        try:
-            check_detector(self.made)
-        except Error:
-            return "net"
-        return "detector"
+        return "detector" if isinstance(self.family, Rcnn) else "other"
+
+    @property
+    def stage(self) -> int:
+        """1, 2 or 3 for a net of an MTCNN, else 0."""
+        return stage_of(self.made.param) if self.made else 0
+
+    @property
+    def takes_means(self) -> bool:
+        """True if the means of images must be given: neither settings nor the family has them."""
+        if self.family is None:
+            return not self.stage
+        return self.family.has_fixed_size and self.family.means == SSD_MEANS
 
 
 def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionSettings | None, fork: str) -> list[Pair]:
-    """Return for each file of weights the nets that it may be for, the best first."""
+    """Return pairs of each file of weights and the nets that it may belong to, the best first."""
     found: list[Pair] = []
     made: dict[str, Net | str] = {}
     for file in weights:
@@ -106,7 +126,7 @@ def _layers(weights: Item) -> list[LayerWeights]:
 
 
 def _made(net: Item, settings: DetectionSettings | None, fork: str) -> Net | str:
-    """Return the net for TEST, or why there is none."""
+    """Return the net for TEST, or the reason why there is none."""
     if reads := reading(net.content):
         return f"it reads data ({', '.join(dict.fromkeys(reads))}), which is not looked for"
     try:
@@ -144,9 +164,7 @@ def _pair(net: Item, weights: Item, made: Net | str, shared: int) -> Pair:
 
 
 def _types(weights: Item, net: Net) -> tuple[str, ...]:
-    """Return types that compute in TEST, without weights, of which the net stored with the weights has some and this one
-    none.
-    """
+    """Return types without weights that compute in TEST, which the net stored with the weights has and this one lacks."""
     kinds = {layer.type: types.get(layer.type) for layer in _layers(weights) if not any(layer.blobs)}
     mine = {layer.type for layer in net.layers}
     computing = (kind for kind, known in kinds.items() if known is not None and known.elementwise)

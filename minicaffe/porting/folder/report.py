@@ -1,4 +1,4 @@
-"""The report on a folder: its contents, what is missing and what to do next; as text and as a page."""
+"""The report on a folder: its contents, what is missing and what to do next, as text or as a page."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from html import escape
 from os import PathLike
 from pathlib import Path
 
-from minicaffe.detection.class_names import default_names
-from minicaffe.detection.families import family_of
+from minicaffe.detection.family import Classes, numbers_text
 from minicaffe.detection.inputs import image_inputs
-from minicaffe.errors import on_one_line, pasted, shortened
+from minicaffe.detection.mtcnn import Mtcnn, following
+from minicaffe.errors import Error, on_one_line, pasted, shortened
 from minicaffe.formats.forks import grouped
 from minicaffe.porting.cut import has_head
 
@@ -19,13 +19,15 @@ from .matching import Pair, pairs_of
 from .scan import IMAGE, LINK, NAMES, NET, ORDER, SETTINGS, SHOWN, SOLVER, STATE, WEIGHTS, Item, scan
 
 NEXT = "What to do next"
+FED = f" --rgb --axes wh --mean {numbers_text(Mtcnn.means)} --scale-factor {Mtcnn.scale_factor:g}"
+"""The image of a single net of an MTCNN."""
 LONGEST_ROW = 1000
 """Characters of a row."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command to go on with, and what it is for."""
+    """A command to continue with, and its purpose."""
 
     why: str
     command: str
@@ -33,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One trial of a pair. good: whether it worked, None if it was not tried; says: with what result, or why not."""
+    """One trial of a pair. good: whether it worked, None if it was not tried; says: the result, or the reason."""
 
     pair: Pair
     what: str
@@ -47,8 +49,10 @@ class Verdict:
 
 @dataclass
 class Report:
-    """items: the files; pairs: weights and the nets that they may be for, the best first; facts: what the folder tells about
-    the preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried.
+    """The report on a folder.
+
+    items: the files; pairs: weights and the nets that they may be for, the best first; facts: what the folder tells about the
+    preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried.
     """
 
     folder: Path
@@ -61,12 +65,12 @@ class Report:
     verdicts: list[Verdict] = field(default_factory=list)
 
     def of(self, kind: str) -> list[Item]:
-        """Return the files of a kind that can be used."""
+        """Return the usable files of a kind."""
         return [item for item in self.items if item.kind == kind and not item.problem]
 
     @property
     def best(self) -> list[Pair]:
-        """The pair to go on with for each file of weights that fits a net."""
+        """For each file of weights that fits a net, the pair to continue with."""
         found: dict[str, Pair] = {}
         for pair in self.pairs:
             if pair.fits:
@@ -74,12 +78,15 @@ class Report:
         return list(found.values())
 
     def path(self, item: Item) -> str:
-        """Return a file's name for a command."""
+        """Return a file's name for use in a command."""
         return pasted(str(self.folder / item.path), path=True)
 
 
 def look(folder: str | PathLike[str], *, fork: str = "") -> Report:
-    """Look through a folder. fork: whose layers those are that forks disagree on. Raises Error for what is no folder."""
+    """Look through a folder. Raises Error if it is no folder.
+
+    fork: its version is used for layers that differ between forks.
+    """
     report = Report(Path(folder), *scan(Path(folder)))
     settings = report.of(SETTINGS)
     report.pairs = pairs_of(report.of(NET), report.of(WEIGHTS), settings[0].content if len(settings) == 1 else None, fork)
@@ -108,21 +115,32 @@ def _missing(report: Report) -> Iterator[str]:
         file = fact.removeprefix("mean file ").partition(" (")[0]
         if fact.startswith("mean file ") and Path(file).name not in names:
             yield f"{file}, the mean file of {fact.partition(' (')[2].rstrip(')')}"
-    if any(pair.kind != "detector" for pair in report.best) and not any(fact.startswith("mean ") for fact in report.facts):
+    if any(pair.takes_means for pair in report.best) and not any(fact.startswith("mean ") for fact in report.facts):
         yield "the mean and the scale of the images: nothing here tells them"
     for pair in report.best:
-        if (count := _classes(pair)) and not default_names(count) and not _names(report, count):
-            yield f"the names of the {count} classes of {pair.net.path}"
+        classes = _classes(pair)
+        if classes and not classes.names and not _names(report, classes.number):
+            yield f"the names of the {classes.number} classes of {pair.net.path}"
+        if problem := _others(report, pair):
+            yield problem
 
 
-def _classes(pair: Pair) -> int:
-    if pair.made is None or pair.kind == "net":
-        return 0
-    return family_of(pair.made).classes(pair.made).number
+def _classes(pair: Pair) -> Classes | None:
+    return pair.family.classes(pair.made) if pair.family and pair.made else None
+
+
+def _others(report: Report, pair: Pair) -> str:
+    """Return which nets of an MTCNN are not where detect looks for them; "" for none, and for other nets."""
+    try:
+        for item in (pair.net, pair.weights) if pair.stage == 1 else ():
+            following(report.folder / item.path)
+    except Error as error:
+        return str(error)
+    return ""
 
 
 def _names(report: Report, count: int) -> Item | None:
-    """Return the file of so many class names, with or without the background."""
+    """Return the file with this number of class names, with or without the background."""
     fit = (item for item in report.of(NAMES) if item.content and len(item.content) in (count, count - 1))
     return next(fit, None)
 
@@ -133,19 +151,23 @@ def _steps(report: Report) -> Iterator[Step]:
     image = str(report.folder / images[0].path) if images else "photo.jpg"
     for pair in report.best:
         files = f"{report.path(pair.net)} {report.path(pair.weights)}"
-        means = _means(report) if pair.kind != "detector" else ""
-        cfg = (
-            f" --cfg {report.path(report.of(SETTINGS)[0])}" if len(report.of(SETTINGS)) == 1 and pair.kind == "detector" else ""
-        )
-        names = _names(report, _classes(pair))
+        means = _means(report) if pair.takes_means else ""
+        fed = FED if pair.stage else means
+        by_settings = pair.family and not pair.family.has_fixed_size
+        cfg = f" --cfg {report.path(report.of(SETTINGS)[0])}" if len(report.of(SETTINGS)) == 1 and by_settings else ""
+        own = _classes(pair)
+        names = _names(report, own.number) if own else None
         classes = f" --classes {report.path(names)}" if names else ""
         takes = next(iter(image_inputs(pair.made)), "") if pair.made else ""
-        if pair.kind == "net":
+        if pair.kind != "net" or (pair.stage == 1 and not _others(report, pair)):
+            what = "faces" if pair.stage or (own and "face" in (own.names or ())) else "objects"
+            yield Step(f"find {what}", f"minicaffe detect {files} {photo}{cfg}{means}{classes} --draw out")
+        elif pair.stage < 2:  # an MTCNN's others see pixels of boxes
             given = f" --input {pasted(f'{takes}={image}')}" if takes else ""
-            yield Step("run it on an image" if takes else "run it", f"minicaffe run {files}{given}{means if takes else ''}")
+            yield Step("run it on an image" if takes else "run it", f"minicaffe run {files}{given}{fed if takes else ''}")
+        if pair.kind in ("net", "other"):
             yield Step("to ONNX, checked", f"minicaffe export {files} -o model.onnx --check")
         else:
-            yield Step("find objects", f"minicaffe detect {files} {photo}{cfg}{means}{classes} --draw out")
             whole = f"-o model.onnx --with-image --with-boxes --check --input {pasted(f'data={image}')}{cfg}{means}{classes}"
             yield Step("to ONNX, from the photo to boxes, checked", f"minicaffe export {files} {whole}")
         yield Step("to PyTorch source, checked", f"minicaffe to-torch {files}{cfg} -o model.py --check")
@@ -154,10 +176,10 @@ def _steps(report: Report) -> Iterator[Step]:
                 "without its head, for a chip", f"minicaffe cut {files}{cfg} --drop-head -o trunk.prototxt trunk.caffemodel"
             )
         shown = f" --image {photo}" if takes else ""
-        settings = f"{cfg}{means if takes else ''}{classes if pair.kind == 'detector' else ''}"
+        settings = f"{cfg}{fed if takes else ''}{classes if pair.kind == 'detector' else ''}"
         yield Step("see what every layer does", f"minicaffe trace {files}{shown}{settings} -o trace.html")
         if _folds(pair):
-            out = "--out-net merged.prototxt --out-weights merged.caffemodel --check"
+            out = "-o merged.prototxt merged.caffemodel --check"
             yield Step("fold BatchNorm into the convolutions", f"minicaffe merge-bn {files} {out}")
         if pair.kind == "detector":
             yield Step("other classes", f"minicaffe retarget {report.path(pair.net)} --classes N --out other.prototxt")
@@ -171,13 +193,13 @@ def _steps(report: Report) -> Iterator[Step]:
 
 
 def _folds(pair: Pair) -> bool:
-    """Return True if the net has a BatchNorm with stored statistics, which a convolution can take over."""
+    """Return True if the net has a BatchNorm with stored statistics, which could be folded into a convolution."""
     params = [layer.param.batch_norm_param for layer in pair.made.layers if layer.type == "BatchNorm"] if pair.made else []
     return any(param.use_global_stats or not param.HasField("use_global_stats") for param in params)
 
 
 def _means(report: Report) -> str:
-    """Return --mean and --scale-factor, as far as the folder tells them in one way."""
+    """Return --mean and --scale-factor if the folder gives them without contradiction."""
     means = {fact.split()[1] for fact in report.facts if fact.startswith("mean ") and not fact.startswith("mean file")}
     scales = {fact.split()[1].rstrip(",") for fact in report.facts if fact.startswith("scale ")}
     text = ""
@@ -191,7 +213,7 @@ Section = tuple[str, list[tuple[str, str]]]
 
 
 def _sections(report: Report) -> Iterator[Section]:
-    """Yield headings, and what stands under them: a name and what is said of it. Both are short, whatever the files hold."""
+    """Yield headings, and below each the rows of a name and a text. Both are short, whatever the files hold."""
     for head, rows in _all_sections(report):
         more = [("", f"and {len(rows) - SHOWN:,} more")] if len(rows) > SHOWN else []
         whole = on_one_line if head == NEXT else _short  # a command must not be cut, and has only the folder's names
@@ -219,7 +241,7 @@ def _all_sections(report: Report) -> Iterator[Section]:
 
 
 def _tried(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the verdicts, with a pair's name at its first one."""
+    """Yield the verdicts, with the pair's name at its first one."""
     last = None
     for verdict in report.verdicts:
         yield "" if verdict.pair is last else verdict.pair.name, f"{verdict.what} {verdict.word}: {verdict.says}"
@@ -227,7 +249,7 @@ def _tried(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _shown(report: Report) -> list[Pair]:
-    """Return for each file of weights the nets that fit, or else the nearest."""
+    """Return for each file of weights the pairs that fit, or else the nearest."""
     fitting = {pair.weights.path for pair in report.best}
     nearest = {pair.weights.path: pair for pair in reversed(report.pairs)}
     return [
@@ -256,7 +278,7 @@ dt { font-weight: 600; } dd { margin: 0 0 0.5rem 1.5rem; } code { font-family: u
 
 
 def page(report: Report) -> str:
-    """Return the report as an HTML page that needs nothing else."""
+    """Return the report as a self-contained HTML page."""
     title = f"{on_one_line(str(report.folder))}: {len(report.items)} files"
     body = [f"<h1>{escape(title)}</h1>"]
     for head, rows in _sections(report):

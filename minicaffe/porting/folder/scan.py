@@ -1,4 +1,4 @@
-"""The kind of each file of a folder, by its content."""
+"""The kind of each file in a folder, found by its content."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Item:
 
 
 def scan(folder: Path) -> tuple[list[Item], list[str]]:
-    """Return the files, by kind and name, and what was left out. Raises Error for what is no folder."""
+    """Return the files, by kind and name, and those left out. Raises Error if it is no folder."""
     if not folder.is_dir():
         raise Error(f"{folder}: {'a file' if folder.exists() else 'there is nothing'}: give the folder of a model")
     found: list[Item] = []
@@ -120,7 +120,7 @@ def reason(error: Exception) -> str:
 
 
 def _guess(path: Path) -> str:
-    """Return the kind that the name promises, for a file that cannot be read."""
+    """Return the kind that the name suggests, for a file that cannot be read."""
     suffixes = path.name.lower()
     return next((kind for end, kind in PROMISED.items() if end in suffixes), OTHER)
 
@@ -183,7 +183,7 @@ def _script(path: Path, name: str) -> Item:
 
 
 def _is_hint(line: str) -> bool:
-    """Return whether a line has a digit after a word of preprocessing."""
+    """Return whether a line has a word on preprocessing and a digit after it."""
     word = _HINT.search(line)
     return word is not None and _DIGIT.search(line, word.end()) is not None
 
@@ -238,7 +238,7 @@ def _net_text(file: NetFile, text: str) -> str:
 
 
 def reading(file: NetFile) -> list[str]:
-    """Return the types of the layers that read data."""
+    """Return the types of layers that read data."""
     alone = (layer.type for layer in file.param.layer if not layer.bottom)
     return [kind for kind in alone if kind == "Python" or (kind in types and issubclass(types[kind], DataLayer))]
 
@@ -250,7 +250,7 @@ def _inputs(layer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _transform(file: NetFile, name: str) -> Iterator[str]:
-    """Yield what a net's data layers say about the preprocessing."""
+    """Yield the facts on the preprocessing in a net's data layers."""
     for layer, source in zip(file.param.layer, file.sources, strict=True):
         param, place = layer.transform_param, f"{name}:{source.place.line}"
         if param.mean_value:

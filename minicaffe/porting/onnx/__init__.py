@@ -38,7 +38,7 @@ def export_onnx(
     fold: bool = False,
     whole: Whole | None = None,
 ) -> str | None:
-    """Write net as an ONNX model and check it. Returns the name of the separate file of weights over 2 GB, else None.
+    """Write net as an ONNX model and check it. Return the name of the separate file for more than 2 GB of weights, else None.
 
     until: export only what this layer needs, with its tops as outputs. fold: fold BatchNorm, Scale and Bias layers into the
     convolutions before them. whole: put the photo before the net, or boxes after it.
@@ -53,7 +53,7 @@ def export_onnx(
 
 
 def compare_with_net(net: Net, path: str | os.PathLike[str], *, until: str | None = None) -> list[Difference]:
-    """Run the net (up to a layer) and the model on the net's inputs; a Difference for each output of the model.
+    """Run the net (up to a layer) and the model on the net's inputs. Return a Difference for each output of the model.
 
     Proposals with nearly equal scores may swap: they and the outputs computed from them are first brought into one order.
     """

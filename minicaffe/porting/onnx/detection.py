@@ -25,7 +25,7 @@ LAST = np.array([[0, 0, 1, 1]], np.float32)
 
 @exports(Proposal)
 def proposal(g: Graph, layer: Proposal, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Rois (R, 5), and their scores (R, 1) if there is a second top."""
+    """Return rois (R, 5), and their scores (R, 1) if there is a second top."""
     if layer.by_param:
         raise layer.error("proposal_param has no ONNX form", "proposal_param")
     scores, deltas, info = bottom
@@ -73,7 +73,7 @@ def decoded(g: Graph, boxes: str, deltas: str) -> str:
 
 
 def clipped(g: Graph, boxes: str, height: str, width: str) -> str:
-    """Return boxes (N, 4) clipped to x in [0, width - 1] and y in [0, height - 1]; width and height are (1,)."""
+    """Return boxes (N, 4) clipped to x in [0, width - 1] and y in [0, height - 1]. width and height are (1,)."""
     corner = g("Sub", g("Concat", width, height, width, height, axis=0), 1.0)
     return g("Max", g("Min", boxes, corner), 0.0)
 
@@ -87,7 +87,7 @@ def _large_enough(g: Graph, boxes: str, scores: str, least: str) -> tuple[str, s
 
 
 def _best(g: Graph, scores: str, most: int) -> tuple[str, str]:
-    """Return the `most` highest scores (0 or less: all), highest first, and their indices."""
+    """Return the `most` highest scores (all if it is 0 or less), highest first, and their indices."""
     count: Operand = g("Shape", scores)
     values, order = g.several("TopK", 2, scores, g("Min", count, [most]) if most > 0 else count, axis=0, largest=1, sorted=1)
     return values, order
@@ -128,8 +128,9 @@ def prior_box(g: Graph, layer: PriorBox, bottom: list[Value], top: list[Dims]) -
 
 
 def _at_each_place(layer: PriorBox) -> tuple[Array, Array, Array]:
-    """Return half the sides (B, 2) of a cell's B boxes, their places (1, 1, B, 2), down and right, and their shifts, right and
-    down.
+    """Return half the sides (B, 2) of a cell's B boxes, their places (1, 1, B, 2) and their shifts (1, 1, B, 2).
+
+    Places go down and right, shifts right and down.
 
     Places are (1, 1, 1, 2) where all boxes have the same.
     """
@@ -144,7 +145,7 @@ def _at_each_place(layer: PriorBox) -> tuple[Array, Array, Array]:
 
 @exports(DetectionOutput, subclasses=True)
 def detection_output(g: Graph, layer: DetectionOutput, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Take the top_k best scores of each image and class (TopK), NonMaxSuppression, and the keep_top_k best of each image."""
+    """Emit TopK for the top_k scores of each image and class, NonMaxSuppression, and the choice of each image's keep_top_k."""
     param = layer.param.detection_output_param
     if param.nms_param.eta < 1:
         raise layer.error("nms_param.eta below 1 has no ONNX form", "detection_output_param.nms_param.eta")
@@ -201,8 +202,9 @@ def _class_boxes(g: Graph, layer: DetectionOutput, loc: Value, priors: Value, cl
 
 
 def _kept(g: Graph, layer: DetectionOutput, ranked: str, best: str) -> str:
-    """Return 1 for the boxes (N, K * T) that NonMaxSuppression keeps of ranked (N, K, T, 4) with scores best (N, K, T), else
-    0.
+    """Return 1 for the boxes (N, K * T) that NonMaxSuppression keeps, else 0.
+
+    ranked: the boxes (N, K, T, 4); best: their scores (N, K, T).
     """
     param = layer.param.detection_output_param
     tall = g("Shape", best, start=2, end=3)
@@ -240,7 +242,7 @@ def _kept_of_all(g: Graph, kept: str, best: str, most: int) -> tuple[str, str]:
 
 
 def _or_nothing(g: Graph, found: str, images: str) -> str:
-    """Return found (n, 7), or if n is 0 a row per image: its index, then -1."""
+    """Return found (n, 7). If n is 0, return a row for each image: its index, then -1."""
     empty = g.cast(g("Equal", g("Shape", found, start=0, end=1), [0]), np.int64)
     rows = g("Squeeze", g("Mul", images, empty), [0])
     number = g("Unsqueeze", g.arange(rows, np.float32), [1])

@@ -38,7 +38,10 @@ MOST_AXES = 3
 
 @exports(Convolution, DepthwiseConvolution, Deconvolution)
 def convolution(g: Graph, layer: Convolution, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """One Conv or ConvTranspose per bottom; the axes before the channels are flattened before it and restored after it."""
+    """Emit a Conv or ConvTranspose for each bottom.
+
+    The axes before the channels are flattened before it and restored after it.
+    """
     if layer.spatial_axes > MOST_AXES:
         raise layer.error(f"onnxruntime convolves over {MOST_AXES} axes at most, this layer has {layer.spatial_axes}")
     return [_convolved(g, layer, x, dims) for x, dims in zip(bottom, top, strict=True)]
@@ -71,7 +74,7 @@ def _convolved(g: Graph, layer: Convolution, x: Value, dims: Dims) -> str:
 
 @exports(InnerProduct, SparseInnerProduct)
 def inner_product(g: Graph, layer: InnerProduct, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Flatten and Gemm; the axes before layer.axis are restored."""
+    """Emit Flatten and Gemm. The axes before layer.axis are restored."""
     x, axis = bottom[0], layer.axis
     rows = x if x.rank == 2 and axis == 1 else g("Flatten", x, axis=axis)
     bias = g.weight(layer, 1) if len(layer.blobs) > 1 else None
@@ -126,7 +129,7 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
 
 
 def _axes(layer: Pooling, x: Value) -> tuple[PoolAxis, ...]:
-    """Return the windows on both axes. The layer clips a stride that exceeds its map; a dynamic axis may be longer."""
+    """Return the windows on both axes. A dynamic axis keeps a stride that the layer clips to its map, as it may be longer."""
     axes = (layer.rows, layer.columns)
     return tuple(
         a if isinstance(length, int) else replace(a, stride=stride)
@@ -146,7 +149,7 @@ def _window(axes: tuple[PoolAxis, ...], *, ceil: bool) -> dict[str, Any]:
 
 
 def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
-    """Pool the map padded up to the end of the last window."""
+    """Emit the pooling of the map, padded up to the end of the last window."""
     if tops > 1:
         raise layer.error("the mask of windows on a padded map has no ONNX form", "top[1]")
     axes = _axes(layer, x)
@@ -170,7 +173,7 @@ def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
 
 @exports(SPP)
 def spp(g: Graph, layer: SPP, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Concatenate the pooling of each level, flattened, for the map size of the net."""
+    """Concatenate the flattened pooling of each level, for the net's map size."""
     levels = [pooling(g, level, bottom, [top[0]])[0] for level, _ in layer.levels]
     if len(levels) == 1:
         return levels
@@ -182,7 +185,7 @@ def spp(g: Graph, layer: SPP, bottom: list[Value], top: list[Dims]) -> list[str]
 
 @exports(BatchNorm)
 def batch_norm(g: Graph, layer: BatchNorm, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """BatchNormalization with the stored statistics, or the statistics of the batch; NVIDIA's learnt scale and bias."""
+    """Emit BatchNormalization with the stored statistics, or operators with the batch's; and NVIDIA's learnt scale and bias."""
     x, learnt = bottom[0], layer.scale_and_bias()
     if not layer.use_global_stats:
         y = _normalised(g, x, layer.eps)[0]
@@ -202,7 +205,7 @@ def batch_norm(g: Graph, layer: BatchNorm, bottom: list[Value], top: list[Dims])
 
 
 def _normalised(g: Graph, x: Value, eps: float) -> list[str]:
-    """Return x normalised by the batch's statistics, mean and variance, which keep their axes."""
+    """Return x normalised by the batch's statistics, the mean and the variance. The latter two keep their axes."""
     axes = [axis for axis in range(x.rank) if axis != 1 or x.rank == 1]
     mean = g("ReduceMean", x, axes)
     centred = g("Sub", x, mean)
@@ -212,7 +215,7 @@ def _normalised(g: Graph, x: Value, eps: float) -> list[str]:
 
 @exports(BN)
 def bn(g: Graph, layer: BN, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """BatchNormalization with the stored statistics; or the batch's, or none, and Mul and Add."""
+    """Emit BatchNormalization with the stored statistics; or operators with the batch's or none, then Mul and Add."""
     layer.check_kind()
     x, channels = bottom[0], layer.blobs[0].count
     if not layer.of_batch and layer.kind != SEGNET:
@@ -240,9 +243,7 @@ def bias(g: Graph, layer: Bias, bottom: list[Value], top: list[Dims]) -> list[st
 
 
 def _along(g: Graph, layer: Scale | Bias, bottom: list[Value], axis: int) -> Operand:
-    """Return the second bottom, or the first learnable blob, with trailing axes of length 1 to broadcast along x from `axis`
-    on.
-    """
+    """Return the second bottom or the first learnable blob, with trailing axes of length 1 to broadcast along x from `axis`."""
     x = bottom[0]
     if len(bottom) == 1:
         return _aligned_weight(g, layer, 0, x, axis, len(layer.blobs[0].shape))
@@ -258,7 +259,7 @@ def _aligned_weight(g: Graph, layer: Scale | Bias, i: int, x: Value, axis: int, 
 
 @exports(LRN)
 def lrn(g: Graph, layer: LRN, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """LRN; within a channel the mean of squares is an AveragePool."""
+    """Emit LRN. Within a channel the mean of squares is an AveragePool."""
     x, size = bottom[0], layer.size
     if len(layer.axes) == 1:
         if layer.beta <= 0:
@@ -286,7 +287,7 @@ def mvn(g: Graph, layer: MVN, bottom: list[Value], top: list[Dims]) -> list[str]
 
 
 def _norm_by_type(g: Graph, layer: Normalize, x: Value) -> str:
-    """Return happynear's norm of each position, (N, 1, ...)."""
+    """Return happynear's norm at each position, (N, 1, ...)."""
     if layer.param.normalize_param.normalize_type == "L1":
         return g("Add", g("ReduceSum", g("Abs", x), [1]), LEAST)
     return g("Sqrt", g("Add", g("ReduceSum", g("Mul", x, x), [1]), LEAST))
@@ -314,7 +315,7 @@ def softmax(g: Graph, layer: Softmax, bottom: list[Value], top: list[Dims]) -> l
 
 @exports(Dropout)
 def dropout(g: Graph, layer: Dropout, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """No node; without scale_train, the factor of TEST."""
+    """Emit no node; without scale_train, a product with the factor of TEST."""
     return [bottom[0].name if layer.scale_train else g("Mul", bottom[0], float(1 - layer.dropout_ratio))]
 
 

@@ -144,7 +144,7 @@ def concat(g: Graph, layer: Concat, bottom: list[Value], top: list[Dims]) -> lis
 
 @exports(Slice)
 def slice_(g: Graph, layer: Slice, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """One Slice for each top; a Split for equal parts of a dynamic axis."""
+    """Emit a Slice for each top, or one Split for equal parts of a dynamic axis."""
     x, axis = bottom[0], layer.axis
     if len(top) == 1:
         return [x.name]
@@ -194,7 +194,10 @@ def flatten(g: Graph, layer: Flatten, bottom: list[Value], top: list[Dims]) -> l
 
 @exports(Reshape)
 def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Take fixed lengths as numbers; those of copied axes (dim 0, or outside the reshaped ones) are read at run time."""
+    """Emit a Reshape.
+
+    Lengths of copied axes (dim 0, or outside the reshaped ones) are read at run time; others are constants.
+    """
     x, dims = bottom[0], list(layer.param.reshape_param.shape.dim)
     start, end = layer.replaced_axes((1,) * x.rank)
     source = [*range(start), *(start + i if dim == 0 else None for i, dim in enumerate(dims)), *range(end, x.rank)]
@@ -271,7 +274,10 @@ def interp(g: Graph, layer: Interp, bottom: list[Value], top: list[Dims]) -> lis
 
 @exports(Upsample)
 def upsample(g: Graph, layer: Upsample, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Resize to the nearest pixel; with a mask ScatterElements, which leaves open what stays where two indices are equal."""
+    """Emit a Resize to the nearest pixel, or ScatterElements with a mask.
+
+    ScatterElements does not define the result where two indices are equal.
+    """
     x = bottom[0]
     if len(bottom) == 1:
         scales = np.array([1.0] * (x.rank - 2) + [float(s) for s in layer.scale], np.float32)
@@ -284,7 +290,7 @@ def upsample(g: Graph, layer: Upsample, bottom: list[Value], top: list[Dims]) ->
 
 
 def _put(g: Graph, bottom: list[Value], size: str) -> str:
-    """Return maps of `size` (2,) that are 0 but for x where the mask says; bottom: x and the mask."""
+    """Return maps of `size` (2,) with x at the mask's indices and 0 elsewhere. bottom: x and the mask."""
     x, mask = bottom
     maps = g("Concat", g.shape(x, 0, 2), g("ReduceProd", size, [0], keepdims=1), axis=0)
     index = g.cast(g.reshape(mask, g.shape(mask, 0, 2), [-1]), np.int64)
@@ -342,7 +348,7 @@ def reduction(g: Graph, layer: Reduction, bottom: list[Value], top: list[Dims]) 
 
 @exports(ArgMax)
 def arg_max(g: Graph, layer: ArgMax, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """TopK of the reversed axis, because of equal numbers the larger index comes first."""
+    """Emit TopK on the reversed axis, because Caffe puts the larger index first among equal numbers."""
     param, x, rank = layer.param.argmax_param, bottom[0], bottom[0].rank
     axis = 1 if layer.axis is None else layer.axis
     rows = g("Flatten", x, axis=1) if layer.axis is None else x.name
@@ -369,7 +375,7 @@ def parameter(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> l
 
 @exports(MaskResize)
 def mask_resize(g: Graph, layer: MaskResize, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Apply the same bilinear weights: of a fixed map as two matrices' products, else ONNX's asymmetric Resize."""
+    """Apply the same bilinear weights: as two matrix products for a fixed map, else as ONNX's asymmetric Resize."""
     x, param = bottom[0], layer.param.mask_resize_param
     if all(isinstance(length, int) for length in x.dims[2:]):
         rows, columns = layer.rows.astype(np.float32), layer.columns.T.astype(np.float32)

@@ -60,7 +60,7 @@ SHARED = 64
 
 @dataclass(frozen=True)
 class Written:
-    """A layer, the names of the tensors that are its bottoms and tops, and its nodes."""
+    """A layer, the names of its bottoms' and tops' tensors, and its nodes."""
 
     layer: Layer
     bottoms: list[str]
@@ -85,15 +85,15 @@ class Graph:
         self._known: dict[Any, str] = parent._known if parent else {}
 
     def reserve(self, name: str) -> str:
-        """Return name, with a number appended if it is taken, and take it."""
+        """Reserve and return name, with a number appended if it is taken."""
         return free_name(self._names, name)
 
     def __call__(self, kind: str, *inputs: Operand, **attributes: Any) -> str:
-        """Add a node with one output; the output's name."""
+        """Add a node with one output; return the output's name."""
         return self.several(kind, 1, *inputs, **attributes)[0]
 
     def several(self, kind: str, outputs: int, *inputs: Operand, **attributes: Any) -> list[str]:
-        """Add a node; its outputs' names."""
+        """Add a node; return its outputs' names."""
         from onnx import helper
 
         names = [self.reserve(f"{self.scope}/{kind}") for _ in range(outputs)]
@@ -115,7 +115,7 @@ class Graph:
         return self.constant(np.array(operand, kind))
 
     def constant(self, array: Array, name: str = "constant") -> str:
-        """Add a constant; its name. Small equal constants are shared."""
+        """Add a constant; return its name. Small equal constants are shared."""
         key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= SHARED else None
         if key in self._known:
             return self._known[key]
@@ -126,7 +126,7 @@ class Graph:
         return found
 
     def weight(self, layer: Layer, i: int, shape: Sequence[int] | None = None) -> str:
-        """Return a learnable blob of a layer in float32, reshaped if shape is given.
+        """Return the name of a learnable blob of a layer in float32, reshaped if shape is given.
 
         Blobs that layers share become one constant.
         """
@@ -139,7 +139,7 @@ class Graph:
         return self._known[key]
 
     def weights_by_address(self) -> dict[int, str]:
-        """Return the constants that are learnable blobs, by the blob's address in the net."""
+        """Return the names of the constants that are learnable blobs, by the blob's address in the net."""
         return {key[1]: name for key, name in self._known.items() if key[0] == "weight"}
 
     # Shapes.
@@ -161,7 +161,7 @@ class Graph:
         return scalar if dtype == np.int64 else self.cast(scalar, dtype)
 
     def reshape(self, x: Operand, *parts: Operand) -> str:
-        """Return x reshaped to the concatenated parts: int64 vectors or lists, with at most one -1."""
+        """Return x reshaped to the concatenated parts, which are int64 vectors or lists with at most one -1."""
         lists = [list(p) for p in parts if isinstance(p, list | tuple)]
         if len(lists) == len(parts):
             target = self.name([n for numbers in lists for n in numbers])
@@ -181,13 +181,14 @@ class Graph:
         return self("Slice", x, [start], [end], [axis])
 
     def arange(self, end: Operand, dtype: DTypeLike = np.int64) -> str:
-        """Return 0, 1, ..., end - 1; end a scalar int64."""
+        """Return 0, 1, ..., end - 1. end: a scalar int64."""
         numbers = self("Range", 0, end, 1)
         return numbers if dtype == np.int64 else self.cast(numbers, dtype)
 
     def sub_graph(self, inputs: Sequence[Tensor], body: Callable[[Graph, list[str]], list[Tensor]]) -> GraphProto:
-        """Return a GraphProto for a Loop, made by body(graph, the inputs' names) -> outputs; it may read this graph's
-        tensors.
+        """Return a GraphProto for a Loop, which may read this graph's tensors.
+
+        body(graph, the inputs' names) -> outputs makes it.
         """
         from onnx import helper
 
@@ -212,7 +213,7 @@ FIXED_MAP = (SPP,)
 
 
 class _Symbol(NamedTuple):
-    """A dynamic axis: its name, its length, and all shapes when it has twice that length."""
+    """A dynamic axis: its name, its length, and all shapes if it has twice that length."""
 
     name: str
     length: int
@@ -248,8 +249,9 @@ def symbolic_shapes(net: Net, nodes: Sequence[Node]) -> dict[str, Dims]:
 
 
 def _candidates(net: Net, nodes: Sequence[Node]) -> list[tuple[str, int]]:
-    """Return the axes that may be dynamic: all but the channels of inputs, the rows of proposals. A Proposal takes one
-    image.
+    """Return the axes that may be dynamic: all of the inputs but the channels, and the rows of proposals.
+
+    A Proposal takes one image, so its inputs' first axes are fixed.
     """
     single = {name for node in nodes if dynamic_rois(node.layer) for name in node.bottom_names}
     axes = [(name, axis) for name in net.inputs for axis in range(len(net.blobs[name].shape)) if axis != 1]
@@ -263,7 +265,7 @@ def _counted(nodes: Sequence[Node]) -> list[tuple[str, int]]:
 
 
 def _shapes_with(net: Net, nodes: Sequence[Node], given: Mapping[str, Shape], base: Shapes) -> Shapes | None:
-    """Return all shapes when some blobs have other ones, or None if the net rejects them. Restores the old ones."""
+    """Return all shapes if some blobs have these, or None if the net rejects them. The old shapes are restored."""
     try:
         for name, shape in given.items():
             net.blobs[name].reshape(shape)

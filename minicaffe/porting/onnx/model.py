@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +30,7 @@ from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.porting.graph import Graph as Connections
-from minicaffe.porting.graph import clear_fillers
+from minicaffe.porting.graph import clear_fillers, graph_of
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import exports
 from minicaffe.version import __version__
@@ -55,7 +54,7 @@ TYPES = {IMAGE: np.uint8, **OUTPUTS}
 def onnx_model(
     net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None, whole: Whole | None = None
 ) -> tuple[ModelProto, dict[str, Array]]:
-    """Return the ModelProto of net, or of what the layer `until` needs, without weights, and the weights by name.
+    """Return the ModelProto of net, or of what the layer `until` needs, without weights; and the weights by name.
 
     whole: with the photo as its input, or boxes as its outputs.
 
@@ -78,6 +77,9 @@ def onnx_model(
         if not isinstance(node.layer, Input):
             _emit(graph, net, node, values, shapes)
     made = whole.end(graph, net, values, photo) if whole and whole.boxes else {name: values[name] for name in outputs}
+    for name in made:
+        if name in inputs and made[name].name != name:
+            raise Error(f'input "{name}", changed in place, is also an output, which needs a name of its own: rename the top')
     model = _assembled(graph, net, inputs, made, values, opset)
     for key, value in (whole.facts(net) if whole else {}).items():
         model.metadata_props.add(key=key, value=value)
@@ -98,7 +100,7 @@ def _check(net: Net, opset: int) -> None:
 
 
 def _wanted(net: Net, until: str | None) -> tuple[list[Node], list[str]]:
-    """Return the layers to export, in order, and the blobs that are the outputs."""
+    """Return the layers to export, in order, and the output blobs."""
     nodes, outputs = list(net.nodes), list(net.outputs)
     if until is not None:
         end = net.index_of(until)
@@ -110,8 +112,8 @@ def _wanted(net: Net, until: str | None) -> tuple[list[Node], list[str]]:
             outputs += [top for top in node.top_names if top not in outputs]
     if not outputs:
         raise Error("the net has no outputs to export")
-    connections = Connections(node.layer.param for node in nodes)
-    needed = connections.before(connections.last[name] for name in outputs)
+    graph = graph_of(nodes)
+    needed = graph.before(graph.last[name] for name in outputs)
     return [nodes[i] for i in sorted(needed)], outputs
 
 
@@ -135,7 +137,7 @@ def _why(layer: Layer) -> str:
 
 
 def _instead(net: Net, bottoms: Sequence[str]) -> str:
-    """Return the sub-net that can be exported: up to the layer that makes this one's bottom."""
+    """Return advice on the sub-net that can be exported, up to the layer that makes this one's bottom."""
     makers = [layer.name for layer in net.layers if bottoms and bottoms[0] in layer.param.top and not isinstance(layer, Input)]
     makers = [name for name in makers if not isinstance(net.layer_dict[name], Split)] or makers
     if not makers:
@@ -150,7 +152,7 @@ def _assembled(
 ) -> ModelProto:
     from onnx import helper
 
-    renamed = _name_after_blobs(graph, list(outputs), {**values, **outputs})
+    renamed = _name_after_blobs(graph, inputs, list(outputs), {**values, **outputs})
 
     def info(name: str, value: Value) -> ValueInfoProto:
         kind = np.dtype(TYPES.get(name, np.float32))
@@ -165,13 +167,18 @@ def _assembled(
     return model
 
 
-def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Value]) -> dict[str, str]:
-    """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it. The new names."""
+def _name_after_blobs(
+    graph: Graph, inputs: Collection[str], outputs: Sequence[str], values: dict[str, Value]
+) -> dict[str, str]:
+    """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it, of an input the first.
+
+    Return the new names.
+    """
     made = {name for node in graph.nodes for name in node.output}
     renamed: dict[str, str] = {}
     for blob in (*outputs, *values):  # outputs first: their names are the model's interface
         name = values[blob].name
-        if name in made and name not in renamed:
+        if name in made and name not in renamed and blob not in inputs:
             renamed[name] = blob
     for node in _with_inner(graph.nodes):
         for names in (node.input, node.output):
@@ -203,7 +210,7 @@ LAYERS, INPUTS = "minicaffe.layers", "minicaffe.inputs"
 
 
 def describe(model: ModelProto, graph: Graph, net: Net, renamed: Mapping[str, str]) -> None:
-    """Add the description to a model's metadata. renamed: new names of the graph's tensors."""
+    """Add the descriptions of layers to a model's metadata. renamed: new names of the graph's tensors."""
     from onnx import helper
 
     entries, stored = [], graph.weights_by_address()
@@ -241,8 +248,9 @@ SMALL = 1024
 
 
 def write_model(model: ModelProto, weights: Mapping[str, Array], path: str | os.PathLike[str]) -> str | None:
-    """Write a model and its weights, checked with onnx's checker and shape inference. The name of the file of weights, if
-    any.
+    """Write a model and its weights, checked with onnx's checker and shape inference.
+
+    Return the name of a file of weights, if any.
     """
     import onnx
 
@@ -268,7 +276,7 @@ def _put_inside(model: ModelProto, weights: Mapping[str, Array]) -> None:
 
 
 def _write_beside(model: ModelProto, weights: Mapping[str, Array], path: Path) -> str:
-    """Write all but the small weights to a separate file without a copy: one alone may exceed a message."""
+    """Write all but the small weights to a separate file, without a copy. A single weight may be too large for a message."""
     from onnx import TensorProto, helper
 
     data = path.with_name(path.name + ".data")

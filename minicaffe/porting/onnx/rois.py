@@ -45,8 +45,10 @@ def roi_align(g: Graph, layer: ROIAlign, bottom: list[Value], top: list[Dims]) -
 
 @exports(ROIAlignGrid)
 def roi_align_grid(g: Graph, layer: ROIAlignGrid, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """RoiAlign with one sample a bin, of rois that are larger by half a bin at each end: the middles of those bins are the
-    corners of ours. RoiAlign reads places up to a pixel past the map; here those give 0 from half a pixel on.
+    """Emit RoiAlign with one sample in each bin, for rois that are larger by half a bin at each end.
+
+    The centres of those bins are the corners of the layer's bins. RoiAlign reads places up to a pixel past the map; here they
+    give 0 from half a pixel on.
     """
     operator = layer.operator
     rois = roi_rows(g, bottom[1], operator.pad_ratio)
@@ -71,7 +73,7 @@ def roi_align_grid(g: Graph, layer: ROIAlignGrid, bottom: list[Value], top: list
 
 
 def _corner_on_map(g: Graph, corners: str, axis: int, pooled: int, size: str) -> str:
-    """Return whether each corner of the bins (R, pooled + 1) is less than half a pixel off the map along an axis."""
+    """Return whether each corner of the bins (R, pooled + 1) is at most half a pixel off the map along an axis."""
     first, last = g.columns(corners, axis, axis + 1), g.columns(corners, axis + 2, axis + 3)
     extent = g("Sub", last, first)
     steps = np.arange(pooled + 1, dtype=np.float32)[None]
@@ -81,7 +83,7 @@ def _corner_on_map(g: Graph, corners: str, axis: int, pooled: int, size: str) ->
 
 
 def roi_rows(g: Graph, rois: Value, pad_ratio: float = 0) -> str:
-    """Return rois as (R, 5), widened on each side by this part of their size."""
+    """Return rois as (R, 5), widened on each side by this fraction of their size."""
     rows = rois.name if rois.rank == 2 else g("Flatten", rois, axis=1)
     if not pad_ratio:
         return rows
@@ -137,9 +139,7 @@ def _roi_align_max(g: Graph, layer: ROIAlign, bottom: list[Value], rois: str) ->
 
 
 def _samples(g: Graph, corners: str, axis: int, pooled: int, size: str) -> str:
-    """Return sample positions (R, pooled, K) at unit steps along an axis of the map, from each bin's start; -1 from its end
-    on.
-    """
+    """Return sample positions (R, pooled, K) at unit steps along an axis, from each bin's start; -1 past its end."""
     first, last = g.columns(corners, axis, axis + 1), g.columns(corners, axis + 2, axis + 3)
     length = g("Div", g("Add", g("Sub", last, first), 1.0), float(pooled))
     edges = g("Add", g("Mul", np.arange(pooled + 1, dtype=np.float32)[None], length), first)
@@ -155,8 +155,9 @@ def _samples(g: Graph, corners: str, axis: int, pooled: int, size: str) -> str:
 
 
 def _taps(g: Graph, places: str, number: str, axis: int) -> tuple[list[tuple[str, str]], str]:
-    """Return the two pixels and weights of sample `number` in each bin, and whether the bin has it; each (R, P) with a new axis
-    of length 1, so that rows lie along axis 1 and columns along axis 2.
+    """Return the two pixels and weights of sample `number` in each bin, and whether the bin has it.
+
+    Each is (R, P) with a new axis of length 1, so that rows lie along axis 1 and columns along axis 2.
     """
     place = g("Unsqueeze", g("Gather", places, number, axis=2), [axis])
     used = g("GreaterOrEqual", place, 0.0)  # _samples marks places past the end with -1
@@ -224,7 +225,7 @@ def _clipped(g: Graph, edges: Operand, last: Operand) -> str:
 
 
 def _bin_pixels(g: Graph, corners: str, axis: int, group: int, size: str, new_axes: list[int]) -> tuple[str, str]:
-    """Return the first pixel of each bin and the one after its last, clipped to the map: (R, G) with new_axes of length 1."""
+    """Return the first pixel of each bin and the one after its last, clipped to the map (R, G), with new_axes of length 1."""
     _, edges = _edges(g, corners, axis, group)
     starts = g("Floor", g.columns(edges, 0, group))
     ends = g("Ceil", g.columns(edges, 1, group + 1))
@@ -233,7 +234,7 @@ def _bin_pixels(g: Graph, corners: str, axis: int, group: int, size: str, new_ax
 
 
 def _planes(g: Graph, layer: PSROILayer, rois: str, pixels: str) -> str:
-    """Return the offset in the flat map of the channel that each bin reads: (R, D, G, G)."""
+    """Return the offset in the flat map of the channel that each bin reads (R, D, G, G)."""
     dim, group = layer.output_dim, layer.operator.group_size
     channels = np.arange(dim * group**2).reshape(1, dim, group, group)
     image = g("Unsqueeze", g("Mul", images(g, rois), dim * group**2), [1, 2, 3])
@@ -242,7 +243,7 @@ def _planes(g: Graph, layer: PSROILayer, rois: str, pixels: str) -> str:
 
 @exports(PSROIAlign)
 def psroi_align(g: Graph, layer: PSROIAlign, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Look up all taps of a bin at once: (R, D, G, G, T, T), T = 2 sample_num."""
+    """Look up all taps of a bin at once (R, D, G, G, T, T), T = 2 sample_num."""
     x, rois = bottom[0], roi_rows(g, bottom[1])
     corners = g("Mul", g("Add", g.columns(rois, 1, 5), ENDS), float(layer.spatial_scale))
     rows, row_weight = _aligned_taps(g, layer, corners, 1, g.number(x, 2), [1, 3, 5])
@@ -254,7 +255,7 @@ def psroi_align(g: Graph, layer: PSROIAlign, bottom: list[Value], top: list[Dims
 
 
 def _aligned_taps(g: Graph, layer: PSROIAlign, corners: str, axis: int, size: str, new_axes: list[int]) -> tuple[str, str]:
-    """Return the two pixels of each sample and their weights, (R, G, 2 sample_num) with new_axes of length 1."""
+    """Return the two pixels of each sample and their weights (R, G, 2 sample_num), with new_axes of length 1."""
     group, samples = layer.operator.group_size, layer.operator.sample_num
     length, edges = _edges(g, corners, axis, group)
     last = g("Sub", g.cast(size, np.float32), 1.0)
@@ -309,14 +310,14 @@ def deformable_convolution(g: Graph, layer: DeformableConvolution, bottom: list[
 
 
 def _rimmed(g: Graph, layer: DeformableConvolution, x: Value) -> Value:
-    """Return x with the layer's zeros around its maps."""
+    """Return x with the rim of zeros that the layer puts around its maps."""
     ends = [0, 0, layer.rim, layer.rim]
     dims = *x.dims[:2], *(n + 2 * layer.rim if isinstance(n, int) else n for n in x.dims[2:])
     return Value(g("Pad", x, [*ends, *ends]), dims)
 
 
 def _looked_up(g: Graph, flat: str, first: str, rows: tuple[Pair, Pair], columns: tuple[Pair, Pair], wide: str) -> list[str]:
-    """Return the four terms of each sample: rows of flat, times their shares."""
+    """Return the four terms of each sample: rows of flat, times their weights."""
     terms = []
     for row, of_row in rows:
         for column, of_column in columns:
@@ -329,7 +330,10 @@ def _looked_up(g: Graph, flat: str, first: str, rows: tuple[Pair, Pair], columns
 def _moved_taps(
     g: Graph, layer: DeformableConvolution, moves: str, i: int, corner_and_size: tuple[str, str]
 ) -> tuple[Pair, Pair]:
-    """Return both pixels of each sample along an axis, (N, groups, taps, windows); the windows' places, and the map's size."""
+    """Return both pixels of each sample along an axis, with their weights (N, groups, taps, windows).
+
+    corner_and_size: the windows' positions, and the map's size.
+    """
     window, (corner, size) = layer.rimmed_window, corner_and_size
     step = np.indices(window.kernel)[i].reshape(-1, 1) * window.dilation[i]
     corner = g("Sub", g("Mul", corner, window.stride[i]), window.pad[i])
@@ -346,7 +350,7 @@ def _moved_taps(
 
 
 def _pixels(g: Graph, places: str, size: str) -> tuple[str, str, str]:
-    """Return the pixels and shares of places, (..., n) -> (..., 2 n), and whether they lie on the map, as 0 and 1 (..., n)."""
+    """Return the pixels and weights of places, (..., n) -> (..., 2 n), and whether they lie on the map, as 0 and 1 (..., n)."""
     last = g("Sub", g.cast(size, np.float32), 1.0)
     on_map = g("And", g("GreaterOrEqual", places, -0.5), g("LessOrEqual", places, g("Add", last, 0.5)))
     inside = g("Max", g("Min", g("Where", on_map, places, 0.0), last), 0.0)
@@ -358,8 +362,9 @@ def _pixels(g: Graph, places: str, size: str) -> tuple[str, str, str]:
 
 
 def _sums(g: Graph, x: Value, plane: Operand, rows: Pair, columns: Pair) -> str:
-    """Return the sum over the pairs of rows (R, ., ., ., T, 1) and columns (R, ., ., ., 1, T) of a plane's pixels times their
-    shares.
+    """Return the sum over pairs of a row (R, ., ., ., T, 1) and a column (R, ., ., ., 1, T) of a plane's pixels.
+
+    Each pixel is multiplied by the weights of its row and column.
     """
     first = g("Mul", plane, g("Mul", g.number(x, 2), g.number(x, 3)))
     index = g("Add", first, g("Add", g("Mul", rows[0], g.number(x, 3)), columns[0]))
@@ -388,7 +393,7 @@ def roi_warping(g: Graph, layer: ROIWarping, bottom: list[Value], top: list[Dims
 
 @exports(DeformablePSROIPooling)
 def deformable_psroi_pooling(g: Graph, layer: DeformablePSROIPooling, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Look up all samples of a bin at once: (R, D, G, G, 2 n, 2 n)."""
+    """Look up all samples of a bin at once (R, D, G, G, 2 n, 2 n)."""
     x, rois, operator, dim = bottom[0], roi_rows(g, bottom[1]), layer.operator, layer.output_dim
     group, n = operator.group_size, operator.sample_per_part
     corners = g("Mul", g("Add", rounded(g, g.columns(rois, 1, 5)), ENDS), float(layer.spatial_scale))
@@ -417,7 +422,7 @@ def deformable_psroi_pooling(g: Graph, layer: DeformablePSROIPooling, bottom: li
 
 
 def _moves(g: Graph, layer: DeformablePSROIPooling, trans: Value) -> tuple[str, str]:
-    """Return how far each bin (R, D, G, G) moves to the right and down, in parts of the roi's extent."""
+    """Return how far each bin (R, D, G, G) moves to the right and down, as fractions of the roi's extent."""
     operator, dim, classes = layer.operator, layer.output_dim, int(trans.dims[1]) // 2
     parts = operator.parts(np.dtype(np.float32))
     of_bins = g("Gather", g("Gather", trans, parts, axis=2), parts, axis=3)  # (R, 2 K, G, G)

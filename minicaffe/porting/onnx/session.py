@@ -1,4 +1,4 @@
-"""An ONNX model in onnxruntime, on the CPU; and in INT8, by onnxruntime's static quantization.
+"""An ONNX model in onnxruntime, on the CPU, also in INT8 by onnxruntime's static quantization.
 
 Weights have a scale per output channel, activations one per tensor, from the range that they have on images for calibration.
 Everything else stays float: a photo's preparation, proposals, ROI layers, box decoding, suppression.
@@ -69,7 +69,7 @@ class Session:
         self.inputs = {item.name: TYPES.get(item.type, np.float32) for item in self._session.get_inputs()}
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> Arrays:
-        """Return the numeric outputs by name; inputs that the model lacks are ignored. Raises Error."""
+        """Return the numeric outputs by name. Inputs that the model lacks are ignored. Raises Error."""
         lacking = [name for name in self.inputs if name not in inputs]
         if lacking:
             raise Error(f"{self.path}: no array given for its inputs {first_of(lacking)}")
@@ -140,7 +140,7 @@ class Labelled:
 
 
 def quantize(model: Path, feeds: Sequence[Mapping[str, Any]]) -> int:
-    """Write the model again, with its products in 8 bits; how many. feeds: the model's inputs for each image.
+    """Write the model again with its products in 8 bits; return their number. feeds: the model's inputs for each image.
 
     Raises Error for no image, a model without such products or with its weights in a separate file.
     """
@@ -202,8 +202,9 @@ def _quiet() -> Iterator[None]:
 
 
 def mean_average_precision(found: Sequence[Arrays], truth: Sequence[Labelled]) -> float:
-    """Return mAP at IoU 0.5, as average_precision counts it, of the boxes, scores and classes that a model found on each
-    image.
+    """Return mAP at IoU 0.5 of the boxes, scores and classes that a model found on each image.
+
+    It is the mean of average_precision over the classes of the true boxes.
     """
     kinds = sorted({int(k) for image in truth for k in image.classes})
     if not kinds:
@@ -219,6 +220,6 @@ def mean_average_precision(found: Sequence[Arrays], truth: Sequence[Labelled]) -
 
 
 def outputs_on(model: Path, feeds: Sequence[Mapping[str, Any]]) -> list[Arrays]:
-    """Return the outputs of a model for each of these inputs; inputs that it lacks are ignored."""
+    """Return the outputs of a model for each of these inputs. Inputs that it lacks are ignored."""
     session = Session(model)
     return [session.run(feed) for feed in feeds]

@@ -1,4 +1,4 @@
-"""A whole detector as a model: the photo in, boxes out; each end alone, too.
+"""A whole detector as a model: photo in, boxes out; or one of these ends alone.
 
 whole = Whole(threshold=0.5)                             both ends
 export_onnx(net, "detector.onnx", whole=whole)
@@ -59,7 +59,7 @@ class Photo(NamedTuple):
 
 
 def scaled_photo(g: Graph, settings: DetectionSettings) -> Photo:
-    """Return data and im_info of the input `image`, as prepare_image makes them. Source: data/images.py."""
+    """Return data and im_info for the input `image`, as prepare_image makes them. Source: data/images.py."""
     test = settings.test
     old = [g("Shape", IMAGE, start=axis, end=axis + 1) for axis in (0, 1)]
     sizes = [g.cast(size, np.float64) for size in old]
@@ -83,7 +83,7 @@ def scaled_photo(g: Graph, settings: DetectionSettings) -> Photo:
 
 
 def fitted_photo(g: Graph, size: Sequence[int], means: Sequence[float], factor: float) -> Photo:
-    """Return data of the input `image` for an SSD net of this input size, as prepare_ssd_image makes it.
+    """Return data for the input `image` of an SSD net with this input size, as prepare_ssd_image makes it.
 
     Source: data/image_bytes.py.
     """
@@ -112,13 +112,13 @@ def fitted_photo(g: Graph, size: Sequence[int], means: Sequence[float], factor: 
 
 
 def _centres(g: Graph, count: str | np.ndarray, step: str) -> str:
-    """Return (i + 0.5) * step - 0.5 for i below count (1,) float64."""
+    """Return (i + 0.5) * step - 0.5, float64, for i below count (1,)."""
     index = g.arange(g("Squeeze", g.cast(count, np.int64)), np.float64)
     return g("Sub", g("Mul", g("Add", index, np.float64(0.5)), step), np.float64(0.5))
 
 
 def _neighbours(g: Graph, low: str, size: str) -> tuple[str, str]:
-    """Return a place and the next one, which is not past the end."""
+    """Return the pixel low and the next one, at most the last."""
     return low, g("Min", g("Add", low, [1]), g("Sub", size, [1]))
 
 
@@ -133,7 +133,7 @@ OUTPUTS = {"boxes": np.float32, "scores": np.float32, "classes": np.int64}
 
 
 class Ends(NamedTuple):
-    """The limits that decide which boxes are given. height, width: tensors (1,) of the photo's."""
+    """The limits that decide which boxes are returned. height, width: tensors (1,) of the photo's."""
 
     height: str
     width: str
@@ -142,7 +142,7 @@ class Ends(NamedTuple):
 
 
 def detector_boxes(g: Graph, net: Net, values: Mapping[str, Value], scale: str, ends: Ends) -> list[str]:
-    """Return boxes, scores, classes of a Faster R-CNN or R-FCN. scale: of the image, (1,)."""
+    """Return boxes, scores and classes of a Faster R-CNN or R-FCN. scale: the image's, (1,)."""
     classes = net.blobs["cls_prob"].shape[1]
     scores = g("Transpose", g.columns(g.reshape(values["cls_prob"], [-1, classes]), 1, classes), perm=[1, 0])  # (C, R)
     rois = g("Div", g.columns(g.reshape(values["rois"], [-1, 5]), 1, 5), scale)
@@ -175,7 +175,7 @@ def _moves(g: Graph, net: Net, values: Mapping[str, Value], classes: int, per_cl
 
 
 def ssd_boxes(g: Graph, rows: Value, ends: Ends) -> list[str]:
-    """Return boxes, scores, classes of DetectionOutput's rows."""
+    """Return boxes, scores and classes from DetectionOutput's rows."""
     table = g.reshape(rows, [-1, 7])
     label, score = (g("Squeeze", g.columns(table, i, i + 1), [1]) for i in (1, 2))
     wanted = g("And", g("GreaterOrEqual", label, 0.0), g("GreaterOrEqual", score, float(ends.threshold)))
@@ -203,11 +203,12 @@ SIZE = "image_size"
 
 @dataclass(frozen=True)
 class Whole:
-    """photo: the model takes a photo, uint8 (H, W, 3), blue, green, red, as the input `image`; the net's settings say how it is
-    scaled and what is subtracted, for an SSD net means and scale_factor do.
-    boxes: it gives boxes (n, 4) in pixels of the photo, scores (n,) and classes (n,), best first, as detect does with this
-    threshold and at most max_detections.
-    classes: the names of the classes, background included, for the model's metadata.
+    """The ends that a whole detector's model has.
+
+    photo: the model takes a photo, uint8 (H, W, 3), blue, green, red, as the input `image`. The net's settings define its scale
+    and means, for an SSD net means and scale_factor do. boxes: it gives boxes (n, 4) in pixels of the photo, scores (n,) and
+    classes (n,), best first, as detect does with this threshold and at most max_detections. classes: the names of the classes,
+    background included, for the model's metadata.
     """
 
     photo: bool = True
@@ -219,7 +220,7 @@ class Whole:
     classes: Sequence[str] | None = None
 
     def check(self, net: Net, until: str | None) -> None:
-        """Raise Error for a net that is no detector of one photo, or that cannot take photos of any size."""
+        """Raise Error for a net that is no detector for one photo, or that cannot take photos of any size."""
         if until is not None:
             raise Error("a whole detector has no end: leave out --until, or --with-boxes and --with-image")
         is_ssd = ssd_layer(net) is not None
@@ -234,7 +235,7 @@ class Whole:
             raise Error(f'{net.file}: a blob has the name "{clash[0]}", which the model needs for itself: rename it')
 
     def begin(self, g: Graph, net: Net, shapes: dict[str, Dims]) -> tuple[dict[str, Value], dict[str, Value], Photo]:
-        """Return the model's own inputs, what stands for the net's inputs, and the photo's tensors."""
+        """Return the model's own inputs, the values of the net's inputs, and the photo's tensors."""
         g.scope = "photo"
         ssd = ssd_layer(net)
         data = net.inputs[0] if ssd else "data"
@@ -295,7 +296,7 @@ class Whole:
 
 
 def compare_with_detect(net: Net, path: str | os.PathLike[str], image: NDArray[np.uint8], whole: Whole) -> list[Difference]:
-    """Run detect and the model on an image (H, W, 3), blue, green, red: a Difference for boxes, scores and classes.
+    """Run detect and the model on an image (H, W, 3), blue, green, red. Return Differences for boxes, scores and classes.
 
     Detections with nearly equal scores may swap: they are first brought into one order.
     """

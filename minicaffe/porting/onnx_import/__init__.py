@@ -48,7 +48,7 @@ class Imported:
     def net(self, settings: DetectionSettings | None = None, fork: str = "") -> Net:
         """Return the net with its weights, in TEST.
 
-        settings: those of a detection net. fork: whose layers those are that forks disagree on. Raises LayerError for an output
+        settings: those of a detection net. fork: the fork for layers that differ between forks. Raises LayerError for an output
         of another shape than the model's.
         """
         net = Net(self.param, TEST, settings=settings or DetectionSettings(), fork=fork)
@@ -62,7 +62,7 @@ class Imported:
 def import_onnx(
     path: str | os.PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None, until: Sequence[str] = ()
 ) -> Imported:
-    """Return the net that computes what an ONNX model (opset 9 to 22) does.
+    """Return the net that computes what an ONNX model (opset 9 to 22) computes.
 
     shapes: of its inputs; a dynamic batch is 1 by default. until: the tensors that become the outputs; what is beyond them is
     left out.
@@ -84,7 +84,7 @@ def import_onnx(
 
 
 def compare_with_model(net: Net, path: str | os.PathLike[str], until: Sequence[str] = ()) -> list[Difference]:
-    """Run the model and the net on the net's inputs; a Difference for each output of the model, or for each tensor of until."""
+    """Run the model and the net on the net's inputs. Return a Difference for each output, or for each tensor of until."""
     inputs = {name: net.blobs[name].read_data().copy() for name in net.inputs}
     made = Session(path, inner=bool(until)).run(inputs)
     wanted = {name: made[name] for name in until or made}
@@ -92,8 +92,9 @@ def compare_with_model(net: Net, path: str | os.PathLike[str], until: Sequence[s
 
 
 def compare_with_original(net: Net, path: str | os.PathLike[str]) -> list[Difference]:
-    """Import the model that a net was exported to, and run both nets on the inputs of the first; a Difference for each output
-    of the model. Raises Error as import_onnx.
+    """Import the model that a net was exported to, and run both nets on the inputs of the first.
+
+    Return a Difference for each output of the model. Raises Error as import_onnx.
     """
     graph = read_model(path).graph
     inputs, outputs = ([item.name for item in items] for items in (graph.input, graph.output))

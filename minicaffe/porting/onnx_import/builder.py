@@ -59,7 +59,7 @@ UNBUILT = {
 
 
 def imports(*operators: str) -> Callable[[Importer], Importer]:
-    """Return a decorator: the function imports the nodes of these operators."""
+    """Return a decorator for a function that imports the nodes of these operators."""
 
     def decorate(function: Importer) -> Importer:
         importers.update(dict.fromkeys(operators, function))
@@ -88,7 +88,7 @@ class Builder:
         self._scope = ""
 
     def build(self) -> None:
-        """Add the layers of all nodes; what is refused is collected, with the node's name."""
+        """Add the layers of all nodes. Refused nodes are collected with their names."""
         for name, shape in self.graph.inputs.items():
             layer = self.add("Input", [], name)
             layer.top.append(name)
@@ -119,13 +119,13 @@ class Builder:
     def __call__(
         self, kind: str, bottoms: Sequence[str], weights: Sequence[Array] = (), *, tops: int = 1, **fields: Any
     ) -> str:
-        """Add a layer; the blob that is its first top."""
+        """Add a layer; return the blob that is its first top."""
         return self.several(kind, bottoms, weights, tops=tops, **fields)[0]
 
     def several(
         self, kind: str, bottoms: Sequence[str], weights: Sequence[Array] = (), *, tops: int = 1, **fields: Any
     ) -> list[str]:
-        """Add a layer; the blobs that are its tops."""
+        """Add a layer; return the blobs that are its tops."""
         layer = self.add(kind, bottoms, self._scope)
         given = {name: value for name, value in fields.items() if value is not None}
         if given:
@@ -138,7 +138,10 @@ class Builder:
     def restore(
         self, param: caffe_pb2.LayerParameter, bottoms: Sequence[str], weights: Sequence[Array], tops: Sequence[str]
     ) -> list[str]:
-        """Add a layer with the name, type and parameters of another; its tops get the names of these tensors, if they can."""
+        """Add a layer with the name, type and parameters of another.
+
+        Its tops get the names of these tensors if they are free.
+        """
         layer = self.add(param.type, bottoms, param.name)
         name = layer.name
         layer.MergeFrom(param)
@@ -153,7 +156,7 @@ class Builder:
             self.weights[layer.name] = [np.ascontiguousarray(array, np.float32) for array in weights]
 
     def add(self, kind: str, bottoms: Sequence[str], name: str) -> caffe_pb2.LayerParameter:
-        """Add a layer without tops; of an existing name, it gets its type after it, or a number."""
+        """Add a layer without tops. If its name exists, its type or a number is appended."""
         taken = f"{name}/{kind.lower()}" if name in self._layer_names else name
         layer = caffe_pb2.LayerParameter(name=free_name(self._layer_names, taken), type=kind, bottom=bottoms)
         self.layers.append(layer)
@@ -162,7 +165,7 @@ class Builder:
     # What a node's inputs are.
 
     def blob(self, tensor: str) -> str:
-        """Return the blob of a tensor; a constant becomes a Parameter layer."""
+        """Return the blob of a tensor. A constant becomes a Parameter layer."""
         if tensor in self.blobs:
             return self.blobs[tensor]
         array = self.constant(tensor)
@@ -173,7 +176,7 @@ class Builder:
         return tensor in self.graph.constants
 
     def constant(self, tensor: str) -> Array:
-        """Return a constant in its type. Raises RefusedError for what is computed."""
+        """Return a constant in its type. Raises RefusedError for a computed tensor."""
         if tensor not in self.graph.constants:
             raise RefusedError(f'its input "{tensor}" is computed, and is a constant in Caffe')
         return self.graph.constants[tensor]
@@ -189,7 +192,7 @@ class Builder:
         return self.graph.shapes[tensor]
 
     def numbers(self, node: Node, i: int, attribute: str) -> list[Any] | None:
-        """Return what old opsets have as an attribute and new ones as input i; None if it is left out."""
+        """Return numbers that old opsets have as an attribute and new ones as input i; None if they are left out."""
         if node.input(i):
             numbers: list[Any] = self.constant(node.input(i)).reshape(-1).tolist()
             return numbers
@@ -207,7 +210,7 @@ class Builder:
         return tops[1 if start > 0 else 0]
 
     def reshaped(self, blob: str, old: Shape, new: Shape, free: int | None = None) -> str:
-        """Return a blob of shape `old` in shape `new`.
+        """Return a blob of shape `old` reshaped to `new`.
 
         The batch is copied if it stays; free: the axis whose length is inferred.
         """
@@ -228,7 +231,7 @@ def _unbuilt(operator: str) -> str:
 
 
 def refuse_others(node: Node, **allowed: Any) -> None:
-    """Raise RefusedError for an attribute with another value than the one that Caffe's layer computes."""
+    """Raise RefusedError for an attribute whose value differs from the one that Caffe's layer computes."""
     for attribute, value in allowed.items():
         given = node.get(attribute, value)
         if given != value:
@@ -236,7 +239,7 @@ def refuse_others(node: Node, **allowed: Any) -> None:
 
 
 def whole_error(path: str, refused: Sequence[str]) -> Error:
-    """Return the error that lists all nodes that are refused."""
+    """Return the error that lists all refused nodes."""
     lines = "\n  ".join(refused)
     advice = "nothing was written (--until TENSOR imports what is before a tensor)"
     return Error(f"{path}: {len(refused)} of its nodes cannot be imported:\n  {lines}\n{advice}")
@@ -276,9 +279,7 @@ def finished(builder: Builder, name: str) -> caffe_pb2.NetParameter:
 
 
 def _in_place(layers: list[caffe_pb2.LayerParameter], kept: set[str], named: set[str]) -> dict[str, str]:
-    """Return new names by which layers overwrite a blob that they alone read, unless it is kept. A named blob keeps its
-    name.
-    """
+    """Return new names by which layers overwrite a blob that only they read, unless it is kept. A named blob keeps its name."""
     readers = Counter(bottom for layer in layers for bottom in layer.bottom)
     makers: dict[str, caffe_pb2.LayerParameter] = {}
     first: dict[str, str] = {}  # the first blob of a chain, by the later ones

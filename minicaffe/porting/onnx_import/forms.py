@@ -28,7 +28,7 @@ PER_AXIS = "strides", "dilations"
 
 
 def one_or_all(numbers: list[int], default: int) -> list[int] | None:
-    """Return a repeated field: left out if all are the default, once if all are equal."""
+    """Return the numbers of a repeated field: None if all are the default, one if all are equal."""
     if set(numbers) == {default}:
         return None
     return numbers[:1] if len(set(numbers)) == 1 else numbers
@@ -79,7 +79,7 @@ def _convolution(b: Builder, kind: str, node: Node, weight: Array, window: Mappi
 
 
 def _with_bias(b: Builder, node: Node, weight: Array, outputs: int, factor: float = 1.0) -> list[Array]:
-    """Return the weight, and input 2 as a vector with one number for each output."""
+    """Return the weight, and input 2 as a vector with a number for each output."""
     if not node.input(2):
         return [weight]
     bias = b.weight(node.inputs[2]) * np.float32(factor)
@@ -100,7 +100,7 @@ def gemm(b: Builder, node: Node) -> list[str]:
 
 @imports("MatMul", "minicaffe.InnerProduct")
 def matmul(b: Builder, node: Node) -> list[str]:
-    """Multiply x by a constant matrix; a bias is what a following Add has."""
+    """Multiply x by a constant matrix. The bias comes from a following Add."""
     weight, rank = b.weight(node.inputs[1]), len(b.shape(node.inputs[0]))
     if weight.ndim != 2 or rank < 2:
         raise RefusedError(f"a constant of shape {weight.shape} (InnerProduct has a matrix)")
@@ -161,7 +161,7 @@ def _caffes(wanted: list[Windows], floor: bool) -> list[PoolAxis]:
 
 
 def _matching(wanted: list[Windows], *, average: bool) -> tuple[bool, bool]:
-    """Return whether Caffe's windows are rounded down, and whether its average counts padding. Raises RefusedError."""
+    """Return whether Caffe's number of windows is rounded down, and whether its average counts padding. Raises RefusedError."""
     exact = [f for f in (False, True) if all(a.pooled == w.count for a, w in zip(_caffes(wanted, f), wanted))]
     enough = [f for f in (False, True) if all(a.pooled >= w.count for a, w in zip(_caffes(wanted, f), wanted))]
     for floor in [*exact, *enough]:
@@ -186,7 +186,7 @@ def _divisors(axis: PoolAxis, count: int) -> NDArray[np.intp]:
 
 
 def _both(name: str, numbers: list[int]) -> dict[str, int]:
-    """Return a size of a pooling_param, once or for each axis."""
+    """Return the fields of a pooling_param's size, one for both axes or one for each."""
     if numbers[0] != numbers[1]:
         return {f"{name}_h": numbers[0], f"{name}_w": numbers[1]}
     return {} if numbers[0] == {"stride": 1, "pad": 0}.get(name) else {"kernel_size" if name == "kernel" else name: numbers[0]}
@@ -197,7 +197,7 @@ def _both(name: str, numbers: list[int]) -> dict[str, int]:
 
 @imports("BatchNormalization")
 def batch_norm(b: Builder, node: Node) -> list[str]:
-    """Return its stored statistics, and a Scale unless that would change nothing."""
+    """Add a BatchNorm with the stored statistics, and a Scale unless it would change nothing."""
     refuse_others(node, training_mode=0)
     scale, bias, mean, variance = (b.weight(name) for name in node.inputs[1:5])
     x = b.blob(node.inputs[0])
@@ -219,7 +219,7 @@ def lrn(b: Builder, node: Node) -> list[str]:
 
 @imports("Softmax", "LogSoftmax")
 def softmax(b: Builder, node: Node) -> list[str]:
-    """Before opset 13 over all axes from `axis` on, which Caffe's is if those after it have length 1."""
+    """Add a Softmax. Before opset 13 it is over all axes from `axis` on: the later ones must have length 1."""
     shape, before = b.shape(node.inputs[0]), b.graph.opset < 13
     axis = node.get("axis", 1 if before else -1) % len(shape)
     if before and math.prod(shape[axis + 1 :]) != 1:
@@ -261,7 +261,7 @@ def _along_last(b: Builder, x: str, matrix: Array) -> str:
 
 
 def _matrix(b: Builder, node: Node, axis: int) -> Array:
-    """Return the matrix of a node along an axis (out, size): the result for each pixel that is 1 among zeros."""
+    """Return the matrix of a node along an axis (out, size), from its results for single pixels of 1 among zeros."""
     from onnx import helper, numpy_helper
     from onnxruntime import InferenceSession, SessionOptions
 
@@ -295,7 +295,7 @@ def _matrix(b: Builder, node: Node, axis: int) -> Array:
 
 
 def _interp(out: int, size: int) -> Array:
-    """Return Interp's matrix."""
+    """Return the matrix of an Interp from size to out places."""
     taps, matrix = Taps(size, out), np.zeros((out, size), np.float32)
     places = np.arange(out)
     for at, share in zip((taps.before, taps.after), taps.shares(np.dtype(np.float32))):

@@ -53,7 +53,7 @@ def elu(b: Builder, node: Node) -> list[str]:
 
 @imports("PRelu")
 def prelu(b: Builder, node: Node) -> list[str]:
-    """One slope, or one a channel."""
+    """Add a PReLU with one slope, or one for each channel."""
     x, slope = b.shape(node.inputs[0]), b.weight(node.inputs[1])
     shape = (1,) * (len(x) - slope.ndim) + slope.shape
     if slope.size == 1:
@@ -70,7 +70,7 @@ def clip(b: Builder, node: Node) -> list[str]:
 
 
 def clipped(b: Builder, x: str, low: float, high: float) -> str:
-    """Return x within [low, high]: ReLU and ReLU6 where they are that."""
+    """Return x within [low, high], as a ReLU or ReLU6 if the limits are theirs."""
     low, high = max(float(low), -LARGEST), min(float(high), LARGEST)
     if low == 0 and high == LARGEST:
         return b("ReLU", [x])
@@ -104,7 +104,7 @@ def _hard_sigmoid(b: Builder, x: str, alpha: float, beta: float) -> str:
 
 @imports("Identity", "Dropout", "Cast")
 def same(b: Builder, node: Node) -> list[str]:
-    """Nothing to compute: Dropout is its input in TEST. A Cast to whole numbers is not."""
+    """Return the input: Dropout has no effect in TEST. Raises RefusedError for a Cast to whole numbers."""
     if node.op == "Cast" and node.get("to", 1) not in (1, 10, 11, 16):  # float, float16, double, bfloat16
         raise RefusedError("blobs hold no whole numbers")
     if len(node.outputs) > 1 and node.outputs[1] in b.read:
@@ -139,12 +139,12 @@ def binary(b: Builder, node: Node) -> list[str]:
 
 
 def _turned(b: Builder, x: str, adds: bool) -> str:
-    """Return -x, or 1 / x."""
+    """Return -x if adds is set, else 1 / x."""
     return b("Power", [x], scale=-1.0) if adds else b("Power", [x], power=-1.0)
 
 
 def _with_constant(b: Builder, x: str, shape: Shape, c: Array, adds: bool) -> str:
-    """Return x + c, or x c."""
+    """Return x + c if adds is set, else x c."""
     if c.size == 1:
         number = float(c.reshape(-1)[0])
         if c.ndim > len(shape):
@@ -163,7 +163,7 @@ def _with_constant(b: Builder, x: str, shape: Shape, c: Array, adds: bool) -> st
 
 
 def _of_two(b: Builder, x: str, y: str, xs: Shape, ys: Shape, adds: bool) -> str:
-    """Return x + y, or x y."""
+    """Return x + y if adds is set, else x y."""
     out = np.broadcast_shapes(xs, ys)
     if xs != out:
         x, y, xs, ys = y, x, ys, xs
@@ -237,7 +237,7 @@ def of_several(b: Builder, node: Node) -> list[str]:
 
 @imports(*SUMS, "ReduceMax")
 def reduce(b: Builder, node: Node) -> list[str]:
-    """Over height and width a global Pooling, over the last axes a Reduction."""
+    """Add a global Pooling over height and width, or a Reduction over other axes, permuted to the end."""
     shape, out = b.shape(node.inputs[0]), b.shape(node.outputs[0])
     refuse_others(node, noop_with_empty_axes=0)
     axes = sorted(axis % len(shape) for axis in b.numbers(node, 1, "axes") or range(len(shape)))
@@ -256,7 +256,7 @@ def reduce(b: Builder, node: Node) -> list[str]:
 
 @imports("ArgMax", "ArgMin")
 def arg_max(b: Builder, node: Node) -> list[str]:
-    """Caffe takes the last of equal numbers: for the first one, the axis is reversed, and the index counted from its end."""
+    """Add an ArgMax. It takes the last of equal numbers: for the first, reverse the axis and count the index from its end."""
     shape, out = b.shape(node.inputs[0]), b.shape(node.outputs[0])
     axis = node.get("axis", 0) % len(shape)
     x = b.blob(node.inputs[0])
@@ -290,7 +290,7 @@ def split(b: Builder, node: Node) -> list[str]:
 
 @imports("Slice")
 def slice_(b: Builder, node: Node) -> list[str]:
-    """Add a Slice for each axis; a step along height and width is a convolution with kernels of one 1."""
+    """Add a Slice for each axis. A step along height and width is a convolution with kernels of one 1."""
     shape = b.shape(node.inputs[0])
     starts, ends = b.numbers(node, 1, "starts") or [], b.numbers(node, 2, "ends") or []
     axes = b.numbers(node, 3, "axes") or list(range(len(starts)))
@@ -352,7 +352,7 @@ def blocks(b: Builder, node: Node) -> list[str]:
 
 @imports("Pad")
 def pad(b: Builder, node: Node) -> list[str]:
-    """Zeros around each map; a Padding layer has as many on both axes, so that some may be cut off again."""
+    """Add zeros around each map. A Padding layer adds the same number on both axes; surplus ones are cut off again."""
     refuse_others(node, mode="constant")
     shape, rank = b.shape(node.inputs[0]), len(b.shape(node.inputs[0]))
     value = node.get("value", 0.0) if not node.input(2) else float(b.constant(node.inputs[2]).reshape(-1)[0])
@@ -383,7 +383,7 @@ def pads_by_axis(b: Builder, node: Node, rank: int) -> tuple[list[int], list[int
 
 
 def _zeros_around(b: Builder, x: str, shape: Shape, begin: list[int], end: list[int]) -> tuple[str, list[tuple[int, int]]]:
-    """Return x with the most zeros that an axis needs, and for each axis where x starts in it and its length."""
+    """Return x with as many zeros as any axis needs, and for each axis where x starts and the padded length."""
     before, after = max(*begin, 0), max(*end, 0)
     if not before + after:
         return x, [(0, length) for length in shape]

@@ -33,7 +33,7 @@ class RefusedError(Exception):
 
 @dataclass
 class Node:
-    """An operator: attributes as Python values, inputs "" where left out."""
+    """An operator: attributes as Python values; left-out inputs are ""."""
 
     op: str
     name: str
@@ -50,7 +50,7 @@ class Node:
 
     @property
     def reads(self) -> list[str]:
-        """Its inputs, and what its sub-graphs read from outside."""
+        """Its inputs, and the outer tensors that its sub-graphs read."""
         return [*self.inputs, *(name for graph in self.attributes.values() for name in _outer(graph))]
 
     @classmethod
@@ -68,7 +68,7 @@ def _plain(value: Any) -> Any:
 
 
 def _outer(graph: Any) -> Iterator[str]:
-    """Return what a sub-graph reads that is not its own; nothing for another attribute."""
+    """Yield the outer tensors that a sub-graph reads; nothing for another attribute."""
     from onnx import GraphProto
 
     if isinstance(graph, GraphProto):
@@ -97,7 +97,7 @@ FOLDED = frozenset(
 
 @dataclass
 class Graph:
-    """Nodes in order. inputs: the shapes of what is fed; shapes: of all tensors whose shape is known."""
+    """Nodes in order. inputs: the shapes of the model's inputs; shapes: of all tensors whose shape is known."""
 
     opset: int
     nodes: list[Node] = field(default_factory=list)
@@ -130,7 +130,7 @@ class Graph:
 def known_graph(
     model: ModelProto, given: Mapping[str, Sequence[int]], path: str | os.PathLike[str], until: Sequence[str] = ()
 ) -> Graph:
-    """Return the graph of a model whose inputs have the shapes given: by name, else the model's, with 1 for a dynamic batch.
+    """Return the graph of a model for inputs of these shapes. A missing one is the model's, with 1 for a dynamic batch.
 
     until: the tensors that are its outputs, instead of the model's.
 
@@ -141,7 +141,7 @@ def known_graph(
 
 
 class _Pass:
-    """The pass over the nodes: types and shapes by name."""
+    """The pass over the nodes, with types and shapes by name."""
 
     def __init__(self, model: ModelProto, given: Mapping[str, Sequence[int]], path: str) -> None:
         self.model, self.path = model, path
@@ -215,7 +215,7 @@ class _Pass:
         limits.check(f'{self.path}: the tensor "{name}" of shape {shape}', math.prod(shape), "blob_elements")
 
     def _fold(self, node: Node, proto: NodeProto) -> bool:
-        """Make the node's outputs constants, if they are."""
+        """Make the node's outputs constants if its inputs are; return whether they are."""
         graph = self.graph
         if node.op == "Constant":
             self._keep(node.outputs[0], self._constant(node))
@@ -272,7 +272,7 @@ class _Pass:
             self.graph.shapes[node.outputs[0]] = (*shape[:2], *(axis.count for axis in pool_windows(node, shape[2:])))
 
     def _inferred(self, proto: NodeProto) -> dict[str, tuple[int, tuple[int | None, ...]]]:
-        """Return the type and shape of each output that onnx can tell."""
+        """Return the type and shape of each output, as far as onnx infers them."""
         from onnx import numpy_helper, shape_inference
 
         model = self._single(proto)
@@ -293,7 +293,7 @@ class _Pass:
         return found
 
     def _single(self, proto: NodeProto) -> ModelProto:
-        """Return a model of this node alone, with the opsets that it needs: a file may list any number for each node."""
+        """Return a model of this node alone, with only the opsets that it needs. A file may list any number for each node."""
         from onnx import ValueInfoProto, helper
 
         inputs = [self._info(name) for name in dict.fromkeys(proto.input) if name]
@@ -304,7 +304,7 @@ class _Pass:
         return helper.make_model(whole, opset_imports=opsets, ir_version=self.model.ir_version)
 
     def _info(self, name: str) -> ValueInfoProto:
-        """Return the type and shape of a tensor that a node before has made."""
+        """Return the type and shape of a tensor that an earlier node makes."""
         from onnx import helper
 
         if (found := self._infos.get(name)) is None:
@@ -314,7 +314,7 @@ class _Pass:
 
 
 def _inner_domains(proto: NodeProto) -> Iterator[str]:
-    """Return the operators' domains in a node's sub-graphs."""
+    """Yield the operators' domains in a node's sub-graphs."""
     graphs = (graph for attribute in proto.attribute for graph in (attribute.g, *attribute.graphs))
     for node in chain.from_iterable(graph.node for graph in graphs):
         yield node.domain
@@ -343,14 +343,14 @@ class Windows:
         return count - (self.up and (count - 1) * self.stride >= self.size + self.begin)  # less one that starts in the padding
 
     def divisors(self) -> NDArray[np.intp]:
-        """Return the pixels that count in each window (count,)."""
+        """Return the number of pixels that count in each window (count,)."""
         start = np.arange(self.count) * self.stride - self.begin
         last, first = (self.size + self.end, -self.begin) if self.counts else (self.size, 0)
         return np.minimum(start + self.kernel, last) - np.maximum(start, first)
 
 
 def pads_of(node: Node, size: Shape, kernel: list[int], stride: list[int]) -> tuple[list[int], list[int]]:
-    """Return padding at the start and at the end of each axis. kernel: as far as it reaches, dilated."""
+    """Return the padding at the start and at the end of each axis. kernel: the dilated extent."""
     auto, axes = node.get("auto_pad", "NOTSET"), len(kernel)
     if auto in ("NOTSET", ""):
         pads = list(node.get("pads", [0] * 2 * axes))

@@ -1,4 +1,4 @@
-"""Groups of nodes that are one layer of Caffe: recognized by their shape, or described by minicaffe.export_onnx.
+"""Groups of nodes that are one layer of Caffe: recognised by their form, or described by minicaffe.export_onnx.
 
 Recognized groups become one node: Swish, ShuffleChannel, a product and its bias, and a Pad that is the padding of what follows.
 """
@@ -31,7 +31,7 @@ Pattern = Callable[[Graph, Node, Mapping[str, Node], Readers], Node | None]
 
 
 def recognise(graph: Graph) -> None:
-    """Replace each group by a node in the place of its last one."""
+    """Replace each group by one node in place of its last node."""
     for pattern in (swish, shuffle, product_and_bias, padded):
         makers, readers = graph.makers(), graph.readers()
         graph.nodes = [pattern(graph, node, makers, readers) or node for node in graph.nodes]
@@ -39,12 +39,12 @@ def recognise(graph: Graph) -> None:
 
 
 def _only(graph: Graph, name: str, readers: Readers) -> bool:
-    """Return True if a tensor is read once, and is no output."""
+    """Return True if a tensor is read once and is no output."""
     return len(readers.get(name, ())) == 1 and name not in graph.outputs
 
 
 def swish(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers) -> Node | None:
-    """Replace x * Sigmoid(x)."""
+    """Return a Swish in place of x * Sigmoid(x)."""
     if node.op == "Mul":
         for x, gate in (node.inputs, node.inputs[::-1]):
             maker = makers.get(gate)
@@ -54,7 +54,7 @@ def swish(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers
 
 
 def shuffle(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers) -> Node | None:
-    """Replace (N, C, ...) as (N, g, C / g, ...), axes 1 and 2 swapped, and back."""
+    """Return a ShuffleChannel in place of (N, C, ...) split into (N, g, C / g, ...), axes 1 and 2 swapped, and joined again."""
     swap = makers.get(node.input(0))
     split = makers.get(swap.inputs[0]) if swap and swap.op == "Transpose" and node.op == "Reshape" else None
     if not (swap and split and split.op == "Reshape"):
@@ -67,7 +67,7 @@ def shuffle(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Reade
 
 
 def product_and_bias(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers) -> Node | None:
-    """Replace MatMul, and Add of a vector."""
+    """Return an InnerProduct in place of a MatMul and the Add of a vector."""
     if node.op != "Add":
         return None
     for made, bias in (node.inputs, node.inputs[::-1]):
@@ -80,7 +80,12 @@ def product_and_bias(graph: Graph, node: Node, makers: Mapping[str, Node], reade
 
 
 def padded(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers) -> Node | None:
-    """Replace Pad, and a Conv, MaxPool or AveragePool whose padding it is: zeros, for MaxPool the least number."""
+    """Return a Conv, MaxPool or AveragePool with its own padding in place of a Pad and the operator.
+
+    The Pad must pad with zeros, before a MaxPool with the least number.
+
+    It pads with zeros, a MaxPool with the least number.
+    """
     pad, shape = makers.get(node.input(0)), graph.shapes.get(node.input(0), ())
     if not (pad and pad.op == "Pad" and node.op in LEAST and pad.get("mode", "constant") == "constant" and len(shape) == 4):
         return None
@@ -115,7 +120,7 @@ def _value(graph: Graph, pad: Node) -> float | None:
 
 
 def _pads(graph: Graph, pad: Node) -> list[int] | None:
-    """Return the pads of all four axes, those before them first."""
+    """Return the pads of all four axes, first those before them."""
     if pad.input(3):
         return None
     found = graph.constants.get(pad.input(1))
@@ -134,7 +139,7 @@ LAYER = "minicaffe.Layer"
 
 @dataclass(frozen=True)
 class _Described:
-    """A layer of the metadata: its parameters, tensors, constants that are its weights, and the names of its nodes."""
+    """A layer in the metadata: its parameters, tensors, weights (constants), and the names of its nodes."""
 
     param: caffe_pb2.LayerParameter
     bottoms: list[str]
@@ -144,7 +149,7 @@ class _Described:
 
 
 def input_shapes(model: ModelProto) -> dict[str, list[int]]:
-    """Return the shapes of the inputs of the net that was exported; none for a model of others."""
+    """Return the input shapes of the net that was exported; {} for another program's model."""
     found = _metadata(model, INPUTS)
     inputs = {item.name: item for item in model.graph.input}
     shapes = {}
@@ -155,7 +160,7 @@ def input_shapes(model: ModelProto) -> dict[str, list[int]]:
 
 
 def regroup(graph: Graph, model: ModelProto) -> None:
-    """Replace the groups of described layers by one node each."""
+    """Replace each described layer's group by one node."""
     entries = _metadata(model, LAYERS)
     makers, order = graph.makers(), {id(node): i for i, node in enumerate(graph.nodes)}
     taken: set[int] = set()
@@ -175,7 +180,7 @@ def regroup(graph: Graph, model: ModelProto) -> None:
 
 
 def _metadata(model: ModelProto, key: str) -> Any:
-    """Return what the model's metadata hold under this key; None if they lack it, or it is no JSON."""
+    """Return the metadata under this key; None if it is missing or no JSON."""
     text = next((item.value for item in model.metadata_props if item.key == key), "")
     limits.check(f"the model's {key}", len(text), "text")
     try:
@@ -185,7 +190,7 @@ def _metadata(model: ModelProto, key: str) -> Any:
 
 
 def _described(entry: Any) -> _Described | None:
-    """Return an entry of the metadata, or None if it is not one of an exported layer."""
+    """Return an entry of the metadata, or None if it does not describe an exported layer."""
     param = caffe_pb2.LayerParameter()
     try:
         text_format.Parse(str(entry["layer"]), param)
@@ -199,7 +204,7 @@ def _described(entry: Any) -> _Described | None:
 
 
 def _group(layer: _Described, graph: Graph, makers: Mapping[str, Node], taken: set[int]) -> list[Node] | None:
-    """Return the nodes of a layer, or None if the group is not whole."""
+    """Return the nodes of a layer, or None if the group is incomplete."""
     if not all(name in graph.constants for name in layer.weights) or not all(top in makers for top in layer.tops):
         return None
     group: dict[int, Node] = {}

@@ -1,4 +1,4 @@
-"""An ONNX model from its file: parsed, checked, with its external weights; no size is believed before it is checked."""
+"""An ONNX model from its file: parsed, checked, with its external weights. Sizes are checked before they are used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ OLDEST, NEWEST = 9, 22
 
 
 def read_model(path: str | os.PathLike[str]) -> ModelProto:
-    """Return the model with all weights in it and its local functions inlined. Raises Error; OSError if it cannot be opened."""
+    """Return the model with all weights in it and its local functions inlined.
+
+    Raises Error, and OSError if it cannot be opened.
+    """
     try:
         import onnx
         from onnx import inliner
@@ -58,7 +61,7 @@ def _check_opset(model: ModelProto, name: str) -> None:
 
 
 def _check_size(model: ModelProto, name: str) -> None:
-    """Refuse a graph that is too large, also once its local functions are inlined, and sparse weights."""
+    """Raise Error for sparse weights, and for a graph that is too large, also once its local functions are inlined."""
     check_unfolded(model, name)
     if model.graph.sparse_initializer:
         weight = model.graph.sparse_initializer[0].values.name
@@ -66,9 +69,9 @@ def _check_size(model: ModelProto, name: str) -> None:
 
 
 def _load_external(model: ModelProto, name: str) -> None:
-    """Read the weights that lie in other files.
+    """Read the weights in other files.
 
-    They may not be more than those files: a file is read once, not a hundred times.
+    Raises Error if they are larger than those files: a file is read once, not a hundred times.
     """
     from onnx import TensorProto, external_data_helper, helper
 
@@ -124,9 +127,10 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class _Copy:
-    """A block of nodes as the inliner copies it; depth: the calls and sub-graphs around it.
+    """A block of nodes as the inliner copies it. depth: the number of calls and sub-graphs around it.
 
-    attributes, names: the bytes of what the call puts in place of the function's attributes, and of its inputs and outputs.
+    attributes, names: the numbers of bytes that the call puts in place of the function's attributes, and of its inputs and
+    outputs.
     """
 
     block: GraphProto | FunctionProto
@@ -138,7 +142,7 @@ class _Copy:
         return self.names.get(name, len(name) + SUFFIX * self.depth)
 
     def substituted(self, node: NodeProto) -> int:
-        """Return the bytes of a node's names, and of the attributes that it takes from the call."""
+        """Return the number of bytes in a node's names, and in the attributes that it takes from the call."""
         names = [node.name, *node.input, *node.output]
         given = (self.attributes.get(a.ref_attr_name, 0) for a in node.attribute if a.ref_attr_name)
         return sum(map(self.length, names)) + NAME * len(names) + sum(given)
@@ -184,7 +188,7 @@ def check_unfolded(model: ModelProto, name: str) -> None:
 
 
 def add_defaults(model: ModelProto, name: str) -> None:
-    """Give each call the function's default attributes that it lacks, which onnx's inliner leaves out. Raises Error."""
+    """Give each call the default attributes of its function that it lacks. onnx's inliner leaves them out. Raises Error."""
     functions = {key: function for key, function in _functions(model).items() if function.attribute_proto}
     room = ROOM
     for block in _blocks([model.graph, *model.functions]) if functions else ():
@@ -204,7 +208,7 @@ def _functions(model: ModelProto) -> dict[_Key, FunctionProto]:
 
 
 def _blocks(outer: Sequence[GraphProto | FunctionProto]) -> Iterator[GraphProto | FunctionProto]:
-    """Yield these and the sub-graphs of their nodes."""
+    """Yield these blocks and the sub-graphs of their nodes."""
     blocks = [*outer]
     while blocks:
         yield (block := blocks.pop())
@@ -214,7 +218,7 @@ def _blocks(outer: Sequence[GraphProto | FunctionProto]) -> Iterator[GraphProto 
 
 
 def _check_chains(functions: dict[_Key, FunctionProto], name: str) -> None:
-    """Check how deep calls nest, also among functions that nothing calls: onnx's code walks these too. Raises Error."""
+    """Raise Error for calls nested too deep, also in functions that nothing calls, because onnx's code walks these too."""
     calls = {key: [*_called(function, functions)] for key, function in functions.items()}
     callers = dict.fromkeys(calls, 0)
     for called in calls.values():
@@ -245,7 +249,7 @@ def _key(domain: str, name: str, overload: str) -> _Key:
 
 
 def _graphs(node: NodeProto, name: str, *, called: bool) -> Iterator[GraphProto]:
-    """Return the node's sub-graphs.
+    """Yield the node's sub-graphs.
 
     Raises Error where a call hands one over: the function's body may copy it any number of times.
     """

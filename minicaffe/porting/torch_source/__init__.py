@@ -1,4 +1,4 @@
-"""A net as readable PyTorch source, which needs torch alone, and its weights as safetensors.
+"""A net as readable PyTorch source, which needs only torch, and its weights as safetensors.
 
 write_source(net, "model.py")      # and model.safetensors next to it
 from model import load; module = load()
@@ -52,7 +52,7 @@ def load(weights: str = str(Path(__file__).with_name("{weights}"))) -> Net:
 
 
 def write_source(net: Net, path: str | os.PathLike[str]) -> Source:
-    """Write the net as `path`, and its weights next to it, with the suffix .safetensors; return what it was made of.
+    """Write the net as `path`, and its weights next to it with the suffix .safetensors. Return the Source.
 
     Raises Error for a TRAIN net, LayerError for layers without a form, all named, and for lines that do not compile or,
     where PyTorch is installed, do not build. Nothing is written then.
@@ -68,7 +68,7 @@ def write_source(net: Net, path: str | os.PathLike[str]) -> Source:
 
 
 def source_of(net: Net, module: str, weights: str) -> tuple[str, Source]:
-    """Return the text for a module of this name with weights in this file, and what it was made of. Raises as write_source."""
+    """Return the text of a module of this name with weights in this file, and the Source. Raises write_source's errors."""
     if net.phase != TEST:
         raise Error("PyTorch source is made of a net in TEST; this one is in TRAIN")
     net.reshape()
@@ -99,7 +99,7 @@ def _outputs(net: Net) -> list[str]:
 
 
 def _check(net: Net) -> None:
-    """Raise LayerError that names all layers without a form."""
+    """Raise LayerError, which names all layers without a form."""
     lacking = [layer for layer in net.layers if not isinstance(layer, Input | Split) and source.get(type(layer)) is None]
     if lacking:
         more = "".join(f'; {layer.type} layer "{layer.name}"' for layer in lacking[1:20])

@@ -1,4 +1,4 @@
-"""The generated module compared with its net: outputs, and gradients of the weights and the inputs. Needs torch."""
+"""Comparison of the generated module with its net: outputs, and gradients of the weights and the inputs. Needs torch."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from .source import Source
 
 
 def compare_source(net: Net, path: str | os.PathLike[str], made: Source) -> list[Difference]:
-    """Run the net and the module in the file on the net's inputs: a Difference for each output; and, both in float64, where
-    rounding moves no maximum and no ReLU, for the gradient of each weight and input, of one random gradient of the outputs.
+    """Run the net and the module in the file on the net's inputs. Return a Difference for each output and each gradient.
+
+    The gradients of one random gradient of the outputs are compared for each weight and input. Both sides compute them in
+    float64, where rounding moves no maximum and no ReLU.
     """
     try:
         import torch
@@ -62,7 +64,7 @@ def in_float64(net: Net) -> Net:
 
 
 def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], positions: Mapping[int, int]) -> list[Difference]:
-    """Compare the gradients of weights and inputs. positions: in net, of the layers that the source was made of."""
+    """Compare the gradients of weights and inputs. positions: indices in net of the layers of the source, by their ids."""
     import torch
 
     outputs = module(*inputs.values())
@@ -109,7 +111,7 @@ def check_source(path: str | os.PathLike[str], made: Source) -> None:
 
 @contextmanager
 def _naming_layers(path: str | os.PathLike[str], made: Source) -> Iterator[None]:
-    """Raise LayerError of the layer at fault for an exception of the file's code: a form of the user's may write anything."""
+    """Turn an exception of the file's code into a LayerError of the layer at fault. A user's form may write anything."""
     try:
         yield
     except Exception as error:
@@ -120,7 +122,7 @@ def _naming_layers(path: str | os.PathLike[str], made: Source) -> Iterator[None]
 
 
 def _layer_at_fault(path: str, made: Source, error: Exception) -> Layer | None:
-    """Return the layer whose line fails, or whose module the error names."""
+    """Return the layer whose line fails, or whose module is named in the error."""
     text = Path(path).read_text(encoding="utf-8").splitlines()
     frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     numbers = [error.lineno] if isinstance(error, SyntaxError) and error.filename == path else frames
@@ -139,7 +141,7 @@ def _compiled(path: str | os.PathLike[str]) -> CodeType:
 
 
 def _module(path: str | os.PathLike[str], code: CodeType) -> Any:
-    """Run the file's code as a module of its own. An import would leave bytecode next to the file."""
+    """Run the file's code as a module. An import would leave bytecode next to the file."""
     name = "minicaffe_generated"
     module = ModuleType(name)
     module.__file__ = os.fspath(path)

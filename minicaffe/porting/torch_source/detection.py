@@ -83,7 +83,7 @@ def _pooled(bottom: Sequence[str], top: Shapes, scale: float) -> str:
 def roi_pooling(s: Source, layer: ROIPooling, bottom: Sequence[str], top: Shapes) -> str:
     if layer.param.roi_pooling_param.pad_ratio:
         raise layer.error("with pad_ratio has no form", "roi_pooling_param.pad_ratio")
-    return f"roi_pool({bottom[0]}, {bottom[1]}, {top[0][2]}, {top[0][3]}, {literal(layer.spatial_scale)})"
+    return f"roi_pool({_pooled(bottom, top, layer.spatial_scale)})"
 
 
 @source(PSROIPooling)

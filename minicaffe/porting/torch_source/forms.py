@@ -34,17 +34,17 @@ from .source import Shapes, Source, number, source
 
 
 def _weights(layer: Layer, names: Sequence[str] = ("weight", "bias")) -> Arrays:
-    """Return the layer's arrays by these names, torch's own."""
+    """Return the layer's arrays under these names, by default torch's own."""
     return {name: np.asarray(blob.read_data()) for name, blob in zip(names, layer.blobs)}
 
 
 def _sizes(values: Sequence[int]) -> str:
-    """Return 3 for equal sizes, (3, 5) for others."""
+    """Return the text of sizes: 3 if they are equal, (3, 5) otherwise."""
     return str(values[0]) if len(set(values)) == 1 else str(tuple(int(value) for value in values))
 
 
 def _options(**given: tuple[Any, Any]) -> str:
-    """Return ", name=value" for each that is not its default."""
+    """Return ", name=value" for each value that is not the default."""
     return "".join(f", {name}={value}" for name, (value, usual) in given.items() if str(value) != str(usual))
 
 
@@ -138,7 +138,7 @@ def _unpool(s: Source, bottom: Sequence[str], top: Shapes) -> str:
 
 @source(Interp)
 def interp(s: Source, layer: Interp, bottom: Sequence[str], top: Shapes) -> str:
-    """Also in float64 the layer has the original's step in float32, so the two are apart by up to 1e-6 there."""
+    """Return F.interpolate. In float64 it differs by up to 1e-6, because the layer keeps the original's step in float32."""
     param, x, (before, after) = layer.param.interp_param, bottom[0], layer.pads
     cut = f"{-before or ''}:{after or ''}"
     size: object = (param.height, param.width)
@@ -229,7 +229,7 @@ def prelu(s: Source, layer: PReLU, bottom: Sequence[str], top: Shapes) -> str:
 
 
 def _named(layer: Layer) -> Arrays:
-    """Return the layer's arrays by its own names."""
+    """Return the layer's arrays under its own names."""
     return _weights(layer, [weight_name(layer, i) for i in range(len(layer.blobs))])
 
 

@@ -1,4 +1,4 @@
-"""Layers without weights that compute number by number, or that reorder, join and cut blobs, as lines of PyTorch."""
+"""Layers without weights, as lines of PyTorch: element-wise ones, and those that reorder, join and cut blobs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Eltwises, Reductions = caffe_pb2.EltwiseParameter, caffe_pb2.ReductionParameter
 
 
 def _line(text: str) -> Form:
-    """Return a form that needs the bottoms alone: x, y."""
+    """Return a form that needs only the bottoms, x and y."""
     return lambda s, layer, bottom, top: text.format(x=bottom[0], y=bottom[-1])
 
 
@@ -150,7 +150,7 @@ def eltwise(s: Source, layer: Eltwise, bottom: Sequence[str], top: Shapes) -> st
 
 
 def _a_map(factor: str, axes: int) -> str:
-    """Return (N, C) or (N, C, 1, ...) as (N, C, 1, ...), of as many axes as the maps."""
+    """Return (N, C) or (N, C, 1, ...) as (N, C, 1, ...) with as many axes as the maps."""
     return f"{factor}.flatten(1)[{', '.join([':, :'] + ['None'] * (axes - 2))}]"
 
 

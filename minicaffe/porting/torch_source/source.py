@@ -1,4 +1,4 @@
-"""A torch module under construction: its sub-modules, the lines of its forward, its tensors, the parts that it needs."""
+"""A torch module under construction: its sub-modules, the lines of its forward, its tensors, and the parts that it needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ source: Table[Form] = Table("PyTorch source", "minicaffe.porting.torch_source")
 
 
 class Names:
-    """Identifiers, each given once. reserved: those that get a _ at their end."""
+    """Identifiers, each given once. reserved: names to which a _ is appended."""
 
     def __init__(self, reserved: Collection[str] = ()) -> None:
         self._reserved = reserved
@@ -45,7 +45,7 @@ class Names:
         self._numbers: dict[str, int] = {}  # the last number of each word, or the search for a free one takes quadratic time
 
     def free(self, name: str) -> str:
-        """Return name as an identifier that is free, and take it."""
+        """Reserve and return a free identifier for name."""
         word = _identifier(name)
         word = f"{word}_" if keyword.iskeyword(word) or word in self._reserved else word
         free, number = word, self._numbers.get(word, 1)
@@ -58,8 +58,10 @@ class Names:
 
 
 class Source:
-    """modules: attribute -> (constructor, comment); lines: (layer, line, comment) of forward; tensors: of the state_dict;
-    parts: names, in order.
+    """The pieces of a torch module.
+
+    modules: attribute -> (constructor, comment); lines: (layer, line, comment) of forward; tensors: of the state_dict; parts:
+    names, in order.
     """
 
     def __init__(self) -> None:
@@ -75,20 +77,23 @@ class Source:
         self._variables: dict[str, str] = {}
 
     def _carry(self, text: str) -> None:
-        """Take along the functions and classes of parts/ that the text calls."""
+        """Add the functions and classes of parts/ that the text calls."""
         for name in re.findall(r"(?<![\w.])\w+(?=\()", text):
             if name in parts():
                 self.part(name)
 
     def part(self, name: str) -> None:
-        """Take along a function or class of parts/, after those that it needs."""
+        """Add a function or class of parts/, after those that it needs."""
         for each in parts()[name].needs:
             self.part(each)
         if name not in self.parts:
             self.parts.append(name)
 
     def module(self, layer: Layer, constructor: str, tensors: dict[str, Array]) -> str:
-        """Add a sub-module with its tensors: `self.conv1`; of a layer that shares its weights, the module of the other one."""
+        """Add a sub-module with its tensors; return `self.conv1`.
+
+        A layer that shares its weights gets the other one's module.
+        """
         memories = tuple(id(blob.data_memory) for blob in layer.blobs)
         if (owner := self._owners.get(memories)) and self.modules[owner][0] == constructor:
             return f"self.{owner}"
@@ -106,7 +111,7 @@ class Source:
         return f"self.{name}"
 
     def constant(self, name: str, rows: Sequence[object]) -> str:
-        """Add a table above the class; its name."""
+        """Add a table above the class; return its name."""
         free = self._names.free(name.upper())
         self.constants[free] = rows
         return free
@@ -144,20 +149,20 @@ def literal(value: object) -> str:
 
 
 def number(layer: Layer, value: float) -> str:
-    """Return the shortest number that is this one in the layer's type."""
+    """Return the shortest text of this number in the layer's type."""
     with np.errstate(over="ignore"):
         typed = layer.dtype.type(value)
     return str(typed) if np.isfinite(typed) and layer.dtype != np.float64 else literal(float(typed))
 
 
 def line(layer: Layer, x: str, scale: float, shift: float) -> str:
-    """Return scale x + shift, without what changes nothing."""
+    """Return the text of scale x + shift, without a scale of 1 and a shift of 0."""
     scaled = x if scale == 1 else f"{x} * {number(layer, scale)}"
     return scaled if shift == 0 else f"{scaled} + {number(layer, shift)}"
 
 
 def _identifier(name: str) -> str:
-    """Return name as an identifier of its own script, in the form in which Python compares identifiers (NFKC).
+    """Return name as a valid identifier, in the form in which Python compares identifiers (NFKC).
 
     One that begins as nn.Module's private attributes (_modules, __class__) gets an x.
     """

@@ -58,7 +58,7 @@ def _stretches(name: str, base: str, every: int) -> list[Stretch]:
 
 
 def _local(path: Path) -> list[str] | None:
-    """places.listed for a path, without pyarrow, or what a pattern matches."""
+    """Return the sorted files in a folder or of a pattern, without pyarrow; None for a file. Raises Error if there are none."""
     if path.is_dir():
         with os.scandir(path) as entries:
             return sorted(str(path / entry.name) for entry in entries if not entry.is_dir())
@@ -92,7 +92,7 @@ def _frames(name: str, base: str, every: int) -> Frames:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """Return what is in a folder on this machine."""
+    """Return the entries of a folder on this machine; [] for a URI or a missing folder."""
     if is_uri(folder) or not os.path.isdir(folder):
         return []
     with os.scandir(folder) as entries:
@@ -113,5 +113,5 @@ def read_list(name: str) -> list[str]:
 
 
 def suffix(name: str) -> str:
-    """.jpg of photo.JPG and of s3://bucket/photo.jpg?region=x."""
+    """Return the suffix in lower case: .jpg of photo.JPG and of s3://bucket/photo.jpg?region=x."""
     return Path(name.partition("?")[0] if is_uri(name) else name).suffix.lower()

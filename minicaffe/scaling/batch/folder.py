@@ -25,15 +25,16 @@ from typing import Any
 
 from minicaffe.errors import DataError, Error, LimitError
 from minicaffe.files import in_place, is_remote, is_uri, local_path, replacing, unlinked
-from minicaffe.scaling.batch.places import inside, located, pyarrow_errors, require_pyarrow
-from minicaffe.scaling.batch.tables import read_columns
+
+from .places import inside, located, pyarrow_errors, require_pyarrow
+from .tables import read_columns
 
 LOCK = "_minicaffe.lock"
 
 
 @contextmanager
 def locked(place: str) -> Iterator[None]:
-    """Create and lock this folder for a block. Raises Error, which names the process, if another run has locked it."""
+    """Create and lock a folder for the block. Raises Error, which names the process, if another run has locked it."""
     if is_remote(place):
         yield
         return
@@ -56,7 +57,7 @@ def locked(place: str) -> Iterator[None]:
 
 
 def _taken(path: Path, place: str) -> int:
-    """Return the descriptor of the locked file. Its last holder removes it, so the locked file must still exist."""
+    """Lock the file and return its descriptor. The last holder removes the file, so check that the locked one still exists."""
     while True:
         handle = in_place(path, os.O_RDWR | os.O_CREAT)
         if not _flock(handle):
@@ -74,7 +75,7 @@ def _taken(path: Path, place: str) -> int:
 
 
 def _flock(handle: int) -> bool:
-    """Lock a file; False if another process has. True also without locks: on Windows and some network drives."""
+    """Lock a file; return False if another process holds the lock, and True where locks are not supported."""
     try:
         import fcntl
 
@@ -87,7 +88,7 @@ def _flock(handle: int) -> bool:
 
 
 def _holder(content: bytes) -> str:
-    """Return " (process 123 on host, since 2026-11-22 15:30:01)", or "" if the lock file lacks it."""
+    """Return " (process 123 on host, since 2026-11-22 15:30:01)", or "" if the lock file does not contain it."""
     try:
         found = json.loads(content)
         return f" (process {int(found['pid'])} on {found['host']}, since {found['since']})"
@@ -96,9 +97,9 @@ def _holder(content: bytes) -> str:
 
 
 MANIFEST = "_minicaffe.json"
+"""Readers of Parquet folders skip names that start with "_" or "."."""
 MOST_DIFFERENCES = 3
 """Of another run, in the error."""
-"""Readers of Parquet folders skip names that start with "_" or "."."""
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 
@@ -110,7 +111,7 @@ class Folder:
     place: str
 
     def claim(self, manifest: Mapping[str, Any]) -> set[int]:
-        """Claim the folder for this run; the parts that are done. Raises Error if it belongs to another run."""
+        """Claim the folder for this run; return the numbers of the parts done. Raises Error if it belongs to another run."""
         system, path = located(self.place)
         try:
             system.create_dir(path, recursive=True)
@@ -151,7 +152,7 @@ class Folder:
         return [info.base_name for info in system.get_file_info(fs.FileSelector(path)) if info.type == fs.FileType.File]
 
     def read(self, number: int, columns: Sequence[str]) -> Any:
-        """Return these columns of a part. Raises Error if its file cannot be read, lacks one of them, or exceeds the limits."""
+        """Return these columns of a part. Raises Error if its file is unreadable, lacks a column or exceeds the limits."""
         system, path = located(self.place)
         name = part_name(number)
         try:

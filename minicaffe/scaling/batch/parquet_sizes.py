@@ -44,7 +44,7 @@ def field(fields: Fields, number: int, kind: int) -> Any:
 
 
 class _Reader:
-    """Raises IndexError or WireError for truncated or damaged content."""
+    """A reader of Thrift's compact protocol. Raises IndexError or WireError for truncated or damaged content."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.at = content, 0
@@ -122,14 +122,14 @@ class Chunk(NamedTuple):
 
 
 class RowGroup(NamedTuple):
-    """Rows, and chunks in the order of the schema's columns."""
+    """The number of rows, and the chunks in the order of the schema's columns."""
 
     rows: int
     chunks: tuple[Chunk, ...]
 
 
 class Page(NamedTuple):
-    """The declarations of a page header. header: its length."""
+    """The sizes that a page header declares. header: its own length."""
 
     kind: int
     unpacked: int
@@ -184,7 +184,7 @@ def pages(file: Any, chunk: Chunk) -> Iterator[Page]:
 
 
 def _page(content: bytes) -> Page:
-    """Return the page whose header starts content."""
+    """Return the page whose header is at the beginning of content."""
     fields, length = read_struct(content)
     # data page, dictionary page, data page v2
     of_kinds = [found for number in (5, 7, 8) if (found := field(fields, number, STRUCT))]

@@ -48,7 +48,7 @@ def pyarrow_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
 
 
 def check_opens(uri: str) -> None:
-    """Open a URI of the command line in a separate process, because some file systems abort theirs. Raises Error."""
+    """Open a URI in a separate process first, because some file systems abort their process. Raises Error."""
     require_pyarrow()
     if not is_remote(uri):
         return
@@ -78,7 +78,7 @@ def located(name: str, base: str = "") -> tuple[Any, str]:
 
 
 def read_uri(name: str, most: int) -> bytes:
-    """Return the file of a URI, of at most this many bytes. The files of a folder share a connection. Raises DataError."""
+    """Return the content of a URI's file, of at most `most` bytes. Files in one folder share a connection. Raises DataError."""
     uri = urlsplit(name)
     folder, _, last = uri.path.rpartition("/")
     try:
@@ -103,7 +103,7 @@ def _folder(uri: str) -> tuple[Any, str]:
 
 
 def listed(uri: str) -> list[str] | None:
-    """Return the sorted URIs of the files in a folder; None for a file. Raises Error if it is neither."""
+    """Return the sorted URIs of the files in a folder; None for a file. Raises Error if neither exists."""
     fs = require_pyarrow().fs
     system, path = located(uri)
     try:
@@ -119,7 +119,7 @@ def listed(uri: str) -> list[str] | None:
 
 
 def inside(folder: str, file: str) -> str:
-    """Return the name of a file in a folder, which may be a URI."""
+    """Return the path or URI of a file in a folder."""
     if not is_uri(folder):
         return str(Path(folder) / file)
     uri = urlsplit(folder)

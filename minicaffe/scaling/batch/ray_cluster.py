@@ -1,4 +1,4 @@
-"""The Ray of a run: a new one on this machine, or a cluster; and the watch over it.
+"""The Ray of a run, a new one on this machine or a cluster, and the threads and processes that watch it.
 
 If the cluster's head or this machine's raylet is gone, the run ends with an error. Ray's core waits a minute for the head, and
 then ends the process silently. Without the raylet it ends the process at once.
@@ -35,7 +35,7 @@ RESUME = "finished parts stay, and the same command resumes the run"
 def watched(address: str) -> Iterator[None]:
     """Watch the head at HOST:PORT in the block.
 
-    Ends the process with status 1 if it does not answer for LOST seconds: an exception would wait in Ray, which cannot end
+    If it does not answer for LOST seconds, the process ends with status 1. An exception would wait in Ray, which cannot end
     without its head.
     """
     over = threading.Event()
@@ -71,7 +71,7 @@ def answers(address: str, seconds: float) -> bool:
 
 @contextmanager
 def reported(raylet: str) -> Iterator[None]:
-    """Let another process, in the block, report the death of the raylet with this socket: Ray's core ends this process."""
+    """In the block, let another process report the death of the raylet with this socket: Ray's core then ends this one."""
     if not hasattr(socket, "AF_UNIX"):
         yield
         return
@@ -93,7 +93,7 @@ def reported(raylet: str) -> Iterator[None]:
 
 
 def _listens(path: str) -> bool:
-    """Return whether somebody listens at the socket."""
+    """Return whether a process listens at the socket."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(path) == 0
 
@@ -127,7 +127,7 @@ def require_ray() -> Any:
 
 @contextmanager
 def connected(address: str | None, weight_bytes: int) -> Iterator[Any]:
-    """ray, connected to the cluster at address, or to a new Ray on this machine that ends with the block.
+    """Give the ray module, connected to the cluster at address, or to a new Ray on this machine that ends with the block.
 
     An existing connection is used and kept. Output to stdout is dropped in the block, because Ray reports dead workers there at
     length. SIGINT and SIGTERM wait while a new Ray starts or ends, because they would crash it. Raises Error if no cluster
@@ -160,9 +160,7 @@ def connected(address: str | None, weight_bytes: int) -> Iterator[Any]:
 
 @cache
 def _ignore_late_ends(ray: Any) -> None:
-    """Say nothing of Ray Data's objects that are collected after Ray has ended, as those of a stopped run may be: their own end
-    then fails, to no one's harm.
-    """
+    """Silence the harmless errors of Ray Data's objects that are collected after Ray has ended, as after a stopped run."""
     say = sys.unraisablehook
 
     def hook(problem: sys.UnraisableHookArgs) -> None:
@@ -173,7 +171,7 @@ def _ignore_late_ends(ray: Any) -> None:
 
 
 def start(ray: Any, weight_bytes: int) -> Any:
-    """Start a new Ray without a dashboard and with no more memory than needed; its context. Raises Error."""
+    """Start a new Ray without a dashboard and with no more memory than needed; return its context. Raises Error."""
     try:
         with no_stderr():
             return ray.init(address="local", include_dashboard=False, object_store_memory=STORE + 2 * weight_bytes, **SILENT)
@@ -186,7 +184,7 @@ _JOINING: list[threading.Thread] = []
 
 
 def join(ray: Any, address: str) -> Any:
-    """Join the cluster; its context. Raises Error.
+    """Join the cluster; return its context. Raises Error.
 
     ray.init may wait for minutes in C++, deaf to signals, so it runs in a thread. If a stop or JOINING seconds leave it behind,
     the process later ends without Ray's clean-up.
@@ -213,7 +211,7 @@ def join(ray: Any, address: str) -> Any:
 
 
 def _collect(found: list[Any], make: Callable[[], Any]) -> None:
-    """Append the result or the exception."""
+    """Append the result of make, or its exception, to found."""
     try:
         found.append(make())
     except Exception as error:  # ConnectionError, RuntimeError, ValueError and gRPC's
@@ -221,7 +219,7 @@ def _collect(found: list[Any], make: Callable[[], Any]) -> None:
 
 
 def _end_without_ray(thread: threading.Thread, status: int) -> None:
-    """If the thread still joins, let the end of the process skip Ray's, which would wait for the thread."""
+    """If the thread still joins, end the process without Ray's clean-up, which would wait for the thread."""
     if thread.is_alive():
         atexit.register(_end, status)
     else:
@@ -235,8 +233,9 @@ def _end(status: int) -> None:
 
 
 def resolved(address: str) -> str:
-    """HOST:PORT for "auto", as Ray finds it: in RAY_ADDRESS, of a running raylet, or in the file of the last cluster, which a
-    crash leaves behind. Raises Error.
+    """Return HOST:PORT for "auto" as Ray finds it, any other address unchanged. Raises Error.
+
+    Ray looks in RAY_ADDRESS, for a running raylet, and in the file of the last cluster, which a crash leaves behind.
     """
     if address != "auto":
         return address
@@ -252,7 +251,7 @@ def resolved(address: str) -> str:
 
 
 def head(ray: Any, address: str) -> str:
-    """HOST:PORT of the cluster connected through address, which may have no port."""
+    """Return HOST:PORT of the cluster that was joined at address, which may have no port."""
     found = address.removeprefix("ray://")
     return found if found.rpartition(":")[2].isdecimal() else str(ray.get_runtime_context().gcs_address)
 
@@ -313,7 +312,7 @@ def node_resources(ray: Any) -> list[dict[str, float]]:
 
 
 def gpu_problem(ray: Any) -> str:
-    """Why actors cannot use the cluster's GPUs, or "". Checked on a node with a GPU."""
+    """Return the reason why actors cannot use the cluster's GPUs, or "". A task on a node with a GPU checks it."""
     if not any(node.get("GPU") for node in node_resources(ray)):
         return "the Ray cluster has no GPU"
     probe = ray.remote(num_cpus=0, num_gpus=1, max_retries=0)(_gpu_problem)  # no CPU: they may all be requested

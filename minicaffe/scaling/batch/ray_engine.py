@@ -1,4 +1,4 @@
-"""Parts on Ray: a Ray Data dataset with a row per part is mapped by a pool of actors, each with its own net.
+"""Parts on Ray: a pool of actors, each with its own net, maps a Ray Data dataset with a row per part.
 
     driver: names of a part's images -> Ray Data -> actor: reads them, detects, writes the part's file -> counts -> driver
 
@@ -23,10 +23,11 @@ from typing import Any
 
 from minicaffe.errors import Error
 from minicaffe.parameters import Weights
-from minicaffe.scaling.batch.folder import Folder
-from minicaffe.scaling.batch.recipe import Recipe
-from minicaffe.scaling.batch.rules import Rules
-from minicaffe.scaling.batch.run import Done, Part, Run, detected, do_part
+
+from .folder import Folder
+from .recipe import Recipe
+from .rules import Rules
+from .run import Done, Part, Run, detected, do_part
 
 FRACTION = 0.9
 """Of a node's CPUs, and of a CPU."""
@@ -42,7 +43,7 @@ class Pool:
     gpus: float
 
     def at_most(self, parts: int) -> Pool:
-        """No more actors than there are parts to do."""
+        """Return the pool with at most as many actors as parts."""
         return replace(self, size=min(self.size, parts))
 
 
@@ -77,16 +78,16 @@ AT_ONCE = 2
 
 
 class Tries:
-    """An actor that counts how often each part was begun without being ended.
+    """An actor that counts how often each part was begun but not finished.
 
-    An ended part may come again, if its actor died in the next one before Ray had its answer.
+    A finished part may be begun again if its actor died in the next part before Ray had the answer.
     """
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
 
     def begin(self, number: int) -> int:
-        """Return the count, including this time."""
+        """Count a part's beginning; return the count."""
         self._counts[number] += 1
         return self._counts[number]
 
@@ -95,7 +96,7 @@ class Tries:
 
 
 class Worker:
-    """An actor: makes a net once, then does a part per call. weights: one reference to the object store.
+    """An actor that makes a net once, then does a part per call. weights: a reference to the object store, in a list.
 
     An Error is returned as text, because Ray surrounds raised exceptions with pages of text.
     """
@@ -181,7 +182,7 @@ def run_ray(
 
 
 def here(ray: Any) -> Any:
-    """Places an actor on the driver's node, so that it does not die with another node."""
+    """Return the strategy that places an actor on the driver's node, so that it does not die with another node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

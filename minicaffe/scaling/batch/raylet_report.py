@@ -1,4 +1,4 @@
-"""A script beside a run on Ray, which reports that the run ended because its machine's raylet died.
+"""A script that runs alongside a run on Ray and reports that the run ended because its machine's raylet died.
 
 Ray's core then ends the run's process without a word and without clean-up. stdin is a pipe of that process: at a normal end it
 sends a byte, else the pipe just closes. Run as a file, so that it imports neither minicaffe nor NumPy.

@@ -21,7 +21,7 @@ from minicaffe.data.settings import DetectionSettings, current
 from minicaffe.detection.detect import Detections
 from minicaffe.detection.detector import Detector
 from minicaffe.detection.families import family_of
-from minicaffe.detection.family import SSD_MEANS, FindOptions
+from minicaffe.detection.family import FindOptions
 from minicaffe.detection.inputs import read_proposals
 from minicaffe.detection.region_features import ATTRIBUTES, Choice, check_features, region_features
 from minicaffe.errors import DeviceError, Error
@@ -51,13 +51,13 @@ class Row:
 
     @property
     def error(self) -> str:
-        """Return the failure without the image's name; "" if none."""
+        """The failure without the image's name; "" if none."""
         text = str(self.failure or "").removeprefix(f"{self.image}: ")
         known = self.failure is None or isinstance(self.failure, Error)
         return text if known else f"{type(self.failure).__name__}: {text}"
 
     def without_pixels(self) -> Row:
-        """Return a row that can be sent to another process: the failure is an Error with the same text."""
+        """Return the row in a form that another process can receive: the failure is an Error with the same text."""
         return replace(self, pixels=None, failure=self.failure and Error(self.error))
 
 
@@ -72,11 +72,11 @@ class Recipe:
     net: str
     text: str
     settings: DetectionSettings = field(default_factory=current)
-    threshold: float = 0.5
+    threshold: float | None = None
     max_detections: int = 100
     proposals: str | None = None
-    means: tuple[float, ...] = SSD_MEANS
-    scale_factor: float = 1.0
+    means: tuple[float, ...] | None = None
+    scale_factor: float | None = None
     names: tuple[str, ...] | None = None
     seed: int = 0
     level: int = 0
@@ -87,7 +87,7 @@ class Recipe:
     rgb: bool = False
 
     def pipeline(self, weights: Weights) -> Pipeline:
-        """Return the pipeline of a new net with these weights. The prototxt's warnings were shown when the recipe was made."""
+        """Return the pipeline of a new net with these weights, without the prototxt's warnings, which were shown before."""
         rng.set_random_seed(self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -99,7 +99,7 @@ class Recipe:
 
 
 class Pipeline:
-    """A detector with its recipe: from an image to its row. Raises Error for a net that is no detector."""
+    """A detector with its recipe, which turns an image into its row. Raises Error for a net that is no detector."""
 
     def __init__(self, net: Net, recipe: Recipe) -> None:
         self.net, self.recipe = net, recipe
@@ -113,13 +113,13 @@ class Pipeline:
             check_features(net, recipe.regions)
 
     def preparation(self) -> list[str]:
-        """Return how images are prepared, in words."""
+        """Return sentences on how images are prepared."""
         options = FindOptions(settings=self.recipe.settings, means=self.recipe.means, scale_factor=self.recipe.scale_factor)
         return self.detector.family.preparation(self.net, options)
 
     @property
     def region_columns(self) -> tuple[str, ...]:
-        """Return the columns that regions have besides those of detections."""
+        """The columns that regions have in addition to those of detections."""
         if not self.recipe.regions:
             return ()
         attributes = ("attributes", "attribute_scores") if ATTRIBUTES in self.net.blobs else ()
@@ -127,7 +127,7 @@ class Pipeline:
         return ("features", "class_scores", *attributes, *names)
 
     def row(self, picture: Picture) -> Row:
-        """Return the detections in an image. The row holds its error, if any; only DeviceError is raised."""
+        """Return the detections in an image, or its error. Raises only DeviceError."""
         try:
             pixels = picture.pixels()
             start, given = time.perf_counter(), np.ascontiguousarray(pixels[..., ::-1]) if self.recipe.rgb else pixels

@@ -1,4 +1,4 @@
-"""Process-wide state of the process that starts a run, for its workers."""
+"""The process-wide state of the process that starts a run, to be applied in its workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rules:
     limits: Mapping[str, int] = field(default_factory=lambda: {name: getattr(limits, name) for name in limits.NAMES})
 
     def apply(self) -> None:
-        """Apply them to this process. Raises DeviceError if a GPU is wanted and there is none."""
+        """Apply the rules to this process. Raises DeviceError if a GPU is wanted and there is none."""
         from minicaffe.aliases import serve_as_caffe
         from minicaffe.layers.python.python import allow_module
 

@@ -22,12 +22,17 @@ import numpy as np
 from minicaffe.data.drawings import class_name
 from minicaffe.errors import Error, on_one_line
 from minicaffe.parameters import Weights
-from minicaffe.scaling.batch.folder import Folder
-from minicaffe.scaling.batch.places import require_pyarrow
-from minicaffe.scaling.batch.recipe import Pipeline, Recipe, Row
-from minicaffe.scaling.batch.sources import Picture, Sources
+
+from .folder import Folder
+from .places import require_pyarrow
+from .recipe import Pipeline, Recipe, Row
+from .sources import Picture, Sources
 
 PART_SIZE = 100
+MOST_NAMED = 10
+"""Images that failed, by name."""
+READERS = 16
+"""Parts of an earlier run that are read at the same time."""
 
 Record = dict[str, Any]
 """The columns of an image but for its index."""
@@ -39,12 +44,6 @@ class Part(NamedTuple):
     number: int
     first: int
     images: Sources
-
-
-MOST_NAMED = 10
-"""Images that failed, by name."""
-READERS = 16
-"""Parts of an earlier run that are read at the same time."""
 
 
 class Done(NamedTuple):
@@ -60,7 +59,7 @@ class Done(NamedTuple):
     failed: tuple[tuple[int, str], ...] = ()
 
     def plus(self, other: Done) -> Done:
-        """Return the sum of both."""
+        """Return the sum of both counts."""
         images, errors, detections = (mine + its for mine, its in zip(self[:3], other[:3], strict=True))
         failed = tuple(sorted(self.failed + other.failed)[:MOST_NAMED])
         best = None if self.best is None or other.best is None else max(self.best, other.best)
@@ -77,7 +76,7 @@ def part_count(images: int, size: int) -> int:
 
 
 def parts_to_do(images: Sources, size: int, done: Iterable[int]) -> Iterator[Part]:
-    """Yield the parts that are not done, in order, cut lazily."""
+    """Yield the parts that are not done, in order; images are cut lazily."""
     known = set(done)
     for number in range(part_count(len(images), size)):
         if number not in known:
@@ -93,7 +92,10 @@ def detected(pipeline: Pipeline, picture: Picture) -> tuple[Record, Done]:
 def do_part(
     found: Iterable[tuple[Record, Done]], part: Part, folder: Folder, report: Callable[[Done], object] = lambda _: None
 ) -> Done:
-    """Write the part's file; repeating it writes the same file. found: of its images. report: called after each image."""
+    """Write the part's file from the records found, and return the counts. Repeating it writes the same file.
+
+    report: called after each image.
+    """
     records, total = [], Done()
     for index, (record, counts) in enumerate(found, part.first):
         records.append({"index": index, **record})
@@ -107,7 +109,7 @@ def do_part(
 
 
 def kept(folder: Folder, numbers: Collection[int]) -> Done:
-    """Return the counts of parts that an earlier run wrote; without best, which files lack. Raises Error."""
+    """Return the counts of the parts that an earlier run wrote; best is None, because the files lack it. Raises Error."""
     total = Done()
     if numbers:
         with ThreadPoolExecutor(READERS) as readers:  # files on a network take long to open
@@ -132,7 +134,7 @@ def _failed(records: Iterable[Record]) -> tuple[tuple[int, str], ...]:
 def run_local(
     found: Iterator[tuple[Record, Done]], parts: Iterable[Part], folder: Folder, report: Callable[[Done], object]
 ) -> None:
-    """Do all parts. found: of all their images. report: called after each image."""
+    """Do the parts. found: the records of all their images. report: called after each image."""
     for part in parts:
         do_part(islice(found, len(part.images)), part, folder, report)
 
@@ -159,7 +161,7 @@ def _columns(pa: Any) -> dict[str, Any]:
 
 
 def record(row: Row, pipeline: Pipeline) -> Record:
-    """Return the columns of a row; lists of arrays where the values are many."""
+    """Return the columns of a row; large values are lists of arrays."""
     found = row.found
     height, width = (None, None) if row.pixels is None else row.pixels.shape[:2]
     return {
@@ -226,8 +228,10 @@ class Run:
         return len(self.folder.done() & set(range(self.parts)))
 
     def check_done(self) -> None:
-        """Raise Error if a part is missing (workers on other machines wrote it to a local disk), or if another run has taken
-        the folder (possible without a lock).
+        """Raise Error if a part is missing or another run has taken the folder.
+
+        Parts are missing if workers on other machines wrote them to a local disk. Without a lock, another run can take the
+        folder.
         """
         self.folder.check(self.settings)
         missing = sorted(set(range(self.parts)) - self.folder.done())
@@ -237,14 +241,14 @@ class Run:
 
 
 def begin(images: Sources, folder: Folder, recipe: Recipe, weights: Weights, part_size: int) -> Run:
-    """Claim the folder and read the parts that are there. Raises Error if it belongs to another run or a part is damaged."""
+    """Claim the folder and count the parts that are there. Raises Error if it belongs to another run or a part is damaged."""
     settings = manifest(images, recipe, weights, part_size)
     before = frozenset(i for i in folder.claim(settings) if i < part_count(len(images), part_size))
     return Run(images, folder, part_size, before, kept(folder, before), settings)
 
 
 def manifest(images: Sources, recipe: Recipe, weights: Weights, part_size: int) -> dict[str, Any]:
-    """Everything that determines the files of a run: not what is for training."""
+    """Return everything that determines the files of a run, without the settings for training."""
     options = dataclasses.asdict(recipe)
     del options["net"], options["text"], options["strict"]
     for later in ("fork", "regions"):
@@ -272,7 +276,7 @@ def digest(weights: Weights) -> str:
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield {"settings": {"nms": 0.3}} as "settings.nms", 0.3; tuples as lists, as read from JSON."""
+    """Yield the values with dotted names, {"settings": {"nms": 0.3}} as "settings.nms", 0.3; tuples as lists, as in JSON."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{name}.")

@@ -1,4 +1,4 @@
-"""The images of a run, in order, as one sequence that can be cut. Only names are kept; images are opened later."""
+"""The images of a run, in order, as one sequence that can be cut. It keeps only names; images are opened later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .places import read_uri
 
 
 class Picture(NamedTuple):
-    """An image to read: its name, and its path, its bytes, its pixels (H, W, 3) or its error."""
+    """An image to read: its name, and its path, bytes, pixels (H, W, 3) or error."""
 
     name: str
     data: Path | bytes | Pixels | Exception
@@ -75,7 +75,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Frames:
-    """Frames of a video: those with these numbers, named clip.mp4/000012. file: relative to base."""
+    """The frames of a video with these numbers, named clip.mp4/000012. file: relative to base."""
 
     file: str
     base: str
@@ -134,7 +134,7 @@ class Sources:
         return Sources(tuple(found))
 
     def names(self) -> Iterator[str]:
-        """Return the names of the images, without reading one."""
+        """Return the names of the images, without reading an image."""
         return (name for stretch in self.stretches for name in stretch.names())
 
     def pictures(self) -> Iterator[Picture]:
@@ -142,7 +142,7 @@ class Sources:
         return (picture for stretch in self.stretches for picture in stretch.pictures())
 
     def digest(self) -> str:
-        """Return a hexadecimal digest of all names in order, made absolute."""
+        """Return a hexadecimal digest of all names in order, as absolute paths or URIs."""
         digest = hashlib.sha256()
         for stretch in self.stretches:
             for name in stretch.names():

@@ -28,7 +28,7 @@ Columns = tuple[str | None, str | None]
 
 
 class Group(NamedTuple):
-    """Rows first to end of the file, in a row group of which the first `skipped` rows are not read."""
+    """Rows first to end of the file, all in one row group, whose first `skipped` rows are not read."""
 
     number: int
     first: int
@@ -55,7 +55,7 @@ class Rows:
         return (f"{self.file}:{row}" for row in range(self.first, self.first + self.count))
 
     def pictures(self) -> Iterator[Picture]:
-        """Yield the images in order; the rows of a row group after damage have the error."""
+        """Yield the images in order. Damage in a row group makes its remaining rows errors."""
         row, end = self.first, self.first + self.count
         broken = pyarrow_errors(Error)  # now: when a run is stopped, the names that follow "except" are still evaluated
         try:
@@ -118,7 +118,7 @@ def find_rows(file: str, base: str) -> Rows:
 
 
 def columns(schema: Any, file: str) -> Columns:
-    """Return the columns to read. Raises Error."""
+    """Return the names of the columns of image files and of paths. Raises Error."""
     types = require_pyarrow().types
 
     def has(fields: Any, name: str, *kinds: Any) -> bool:
@@ -150,7 +150,7 @@ def _read(table: Table, group: Group) -> Iterator[tuple[bytes | None, str | None
 
 
 def _value(row: Any, name: str | None) -> Any:
-    """Return a column's value in a batch of one row; None without the column."""
+    """Return a column's value in a batch of one row; None if no column is given."""
     if name is None:
         return None
     column, _, inner = name.partition(".")
@@ -159,7 +159,7 @@ def _value(row: Any, name: str | None) -> Any:
 
 
 def _check(table: Table, group: int, *, pages: bool = False) -> None:
-    """Raise LimitError if a column, or with pages a page of it, unpacks to more than limits.bytes; DataError for damage."""
+    """Raise LimitError if a column unpacks to more than limits.bytes, DataError for damage. pages: also check its pages."""
     chunks = table.groups[group].chunks
     for i, name in table.leaves.items():
         place = f"{name} in row group {group}"
@@ -171,7 +171,7 @@ def _check(table: Table, group: int, *, pages: bool = False) -> None:
 
 
 def _groups(groups: Sequence[RowGroup], first: int, end: int) -> Iterator[Group]:
-    """Yield the row groups with rows from first to end."""
+    """Yield the row groups that contain rows from first to end."""
     start = 0
     for number, group in enumerate(groups):
         stop = start + group.rows
@@ -182,7 +182,7 @@ def _groups(groups: Sequence[RowGroup], first: int, end: int) -> Iterator[Group]
 
 @contextmanager
 def _opened(file: str, base: str) -> Iterator[Table]:
-    """Open a Parquet file whose footer is checked. Raises Error, and pyarrow's errors."""
+    """Open a Parquet file and check its footer. Raises Error, and pyarrow's errors."""
     parquet = require_pyarrow().parquet
     system, path = located(file, base)
     with system.open_input_file(path) as opened:
@@ -193,7 +193,7 @@ def _opened(file: str, base: str) -> Iterator[Table]:
 
 
 def read_columns(opened: Any, names: Sequence[str]) -> Any:
-    """Return these columns of an open Parquet file. Raises Error, and pyarrow's errors, also KeyError for a missing column."""
+    """Return these columns of an open Parquet file. Raises Error, KeyError for a missing column, and pyarrow's errors."""
     groups = read_footer(opened)
     reader = require_pyarrow().parquet.ParquetFile(opened, pre_buffer=False)
     table = Table(opened, reader, groups, (None, None), _leaves(reader, names))

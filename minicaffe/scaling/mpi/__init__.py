@@ -1,4 +1,4 @@
-"""Data-parallel training on MPI: ranks that each read a shard of the data and make the same updates.
+"""Data-parallel training on MPI: each rank reads a shard of the data, and all make the same updates.
 
     with minicaffe.mpi.training() as ranks:            # in every process that mpiexec started
         solver = minicaffe.get_solver("solver.prototxt", seed=1)

@@ -35,7 +35,7 @@ class Bucket:
         self.flat: NDArray[Any] = np.empty(self.count if len(blobs) > 1 else 0, self.dtype)
 
     def start(self, ranks: Ranks) -> Done:
-        """Start summing the gradients, in one flat copy or, of a single blob, in place."""
+        """Start summing the gradients: in one flat copy, or in place for a single blob."""
         if len(self.blobs) == 1:
             self.flat = self.blobs[0].diff.reshape(-1)  # a view: the sum arrives in the diff
         else:
@@ -54,7 +54,8 @@ class Bucket:
 class Gradients:
     """The gradients of a net's learnable blobs, averaged over ranks.
 
-    overlapped: during backward, else after it. make: makes a bucket from blobs and their last node.
+    overlapped: whether they are exchanged during backward, instead of after it. make: makes a bucket from blobs and their last
+    node.
     """
 
     def __init__(self, net: Net, ranks: Ranks, overlapped: bool, make: Callable[[list[Blob], int], Bucket] = Bucket) -> None:
@@ -65,10 +66,7 @@ class Gradients:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Exchange gradients in a block with a forward and backward pass.
-
-        at its end, the diffs are the means over the ranks.
-        """
+        """Exchange the gradients of the block's backward pass: at its end, the diffs are the means over the ranks."""
         self._started = []
         if self.overlapped:
             self.net.after_backward(self._hook)
@@ -82,7 +80,7 @@ class Gradients:
             bucket.put(1 / self.ranks.count)
 
     def _hook(self, done: int) -> None:
-        """Note that a layer's backward is done."""
+        """Let the exchanges progress, and start those that the backward of layer `done` completes."""
         for _, summed in self._started:
             summed()  # lets MPI make progress
         self._start(done)
@@ -96,8 +94,9 @@ class Gradients:
 
 
 def grouped(net: Net, least: int) -> list[tuple[list[Blob], int]]:
-    """Return the learnable blobs that get a gradient, in groups of at least `least` bytes (the last may have fewer), each with
-    the node whose backward completes it.
+    """Return the learnable blobs that get a gradient, in groups, each with the node whose backward completes it.
+
+    A group has at least `least` bytes; the last may have fewer.
     """
     made: list[tuple[list[Blob], int]] = []
     gathered: list[Blob] = []
@@ -110,7 +109,7 @@ def grouped(net: Net, least: int) -> list[tuple[list[Blob], int]]:
 
 
 def _finished(net: Net) -> Sequence[tuple[int, Blob]]:
-    """Return each learnable blob that gets a gradient, with the last node of a backward pass that adds to it, in that order."""
+    """Return (last node that adds to it, blob) for each learnable blob that gets a gradient, in the order of backward."""
     first: dict[int, int] = {}
     for i, node in enumerate(net.nodes):
         for blob, wanted in zip(node.layer.blobs, node.layer.param_propagate_down, strict=True):

@@ -17,16 +17,17 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.device import Device, current, launch
 from minicaffe.cuda.pool import DeviceMemory
 from minicaffe.mode import gpu_mode
-from minicaffe.scaling.mpi.buckets import Bucket
-from minicaffe.scaling.mpi.library import mpi
-from minicaffe.scaling.mpi.ranks import Done, Ranks
+
+from .buckets import Bucket
+from .library import mpi
+from .ranks import Done, Ranks
 
 VARIABLES = ("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_CUDA")
 """Cray MPICH and MVAPICH2 are CUDA-aware if these are 1."""
 
 
 def cuda_aware() -> bool:
-    """Return the result of MPIX_Query_cuda_support (in Open MPI and MPICH), else of the library's variable."""
+    """Return the result of the MPI library's MPIX_Query_cuda_support, or without that function, of an environment variable."""
     try:
         query = ctypes.CDLL(mpi().__file__).MPIX_Query_cuda_support  # in the library that mpi4py loaded
     except (AttributeError, OSError):
@@ -35,8 +36,9 @@ def cuda_aware() -> bool:
 
 
 def all_on_device(ranks: Ranks) -> bool:
-    """Return whether every rank can sum gradients on its GPU: in GPU mode, CUDA-aware, and allowed to call MPI from other
-    threads.
+    """Return whether every rank can sum gradients on its GPU.
+
+    For that it is in GPU mode, its MPI is CUDA-aware, and its threads may all call MPI.
     """
     this_one = gpu_mode() and cuda_aware() and mpi().Query_thread() == mpi().THREAD_MULTIPLE
     return not ranks.largest(int(not this_one))
@@ -51,11 +53,11 @@ class DeviceSums:
         self.thread = ThreadPoolExecutor(1, "minicaffe exchange")  # one thread: buckets in the same order in all ranks
 
     def bucket(self, blobs: list[Blob], last: int) -> DeviceBucket:
-        """Return a bucket that is summed here."""
+        """Return a bucket that these sums exchange."""
         return DeviceBucket(blobs, last, self)
 
     def start(self, gpu: Device, address: int, count: int, dtype: np.dtype[Any]) -> Done:
-        """Start replacing count numbers on the device by their sums over the ranks."""
+        """Start replacing `count` numbers on the device by their sums over the ranks; return what Ranks.wait needs."""
         future = self.thread.submit(self._sum, gpu, address, count, dtype)
         return lambda: future.done() and future.result() is None  # result raises the thread's exception
 
@@ -76,7 +78,7 @@ class DeviceBucket(Bucket):
         self.memory: DeviceMemory | None = None
 
     def start(self, ranks: Ranks) -> Done:
-        """Start summing the gradients, in one flat copy or, of a single blob, in place."""
+        """Start summing the gradients: in one flat copy, or in place for a single blob."""
         gpu = current()
         address = self._gathered(gpu)
         gpu.current_stream.synchronize()
@@ -93,7 +95,7 @@ class DeviceBucket(Bucket):
         gpu.current_stream.synchronize()
 
     def _gathered(self, gpu: Device) -> int:
-        """Return the address of the contiguous gradients."""
+        """Copy the gradients to contiguous memory unless there is one blob; return the address."""
         if len(self.blobs) == 1:
             return self.blobs[0].device_diff("update")
         if self.memory is None or self.memory.device is not gpu:

@@ -1,4 +1,4 @@
-"""A training on the ranks that mpiexec started: its setup, the solver's Exchange, and its end on all ranks if one fails."""
+"""A training on the ranks that mpiexec started: its setup, the solver's Exchange, and the end of all ranks if one fails."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ from minicaffe.blob import Blob
 from minicaffe.data.shard import Shard, reading_shard
 from minicaffe.errors import Error, written_out
 from minicaffe.mode import gpu_mode, set_device, set_mode_gpu
-from minicaffe.scaling.mpi.buckets import Bucket, Gradients
-from minicaffe.scaling.mpi.device_buckets import all_on_device
-from minicaffe.scaling.mpi.library import mpi
-from minicaffe.scaling.mpi.ranks import Ranks
-from minicaffe.scaling.mpi.sameness import check_same, solver_facts, weight_facts
 from minicaffe.training.exchange import Exchange
 from minicaffe.training.running_state import State, of_rank
 from minicaffe.training.signals import Action
 from minicaffe.training.solver import SGDSolver
 
+from .buckets import Bucket, Gradients
+from .device_buckets import DeviceSums, all_on_device
+from .library import mpi
+from .ranks import Ranks
+from .sameness import check_same, solver_facts, weight_facts
+
+TIMEOUT = 300.0
+"""The default seconds that a rank waits for the others."""
+AFTER_RANK_0 = 0.5
+"""Seconds for rank 0 to report an error that all ranks have, and to end them."""
 ORDER = [Action.NONE, Action.SNAPSHOT, Action.STOP]
 """From the weakest to the strongest."""
 
@@ -38,11 +43,7 @@ class RankExchange(Exchange):
         self.ranks, self.rank, self.count = ranks, ranks.rank, ranks.count
         self._begun = False
         self.on_device = all_on_device(ranks)
-        make: Callable[[list[Blob], int], Bucket] = Bucket
-        if self.on_device:
-            from .device_buckets import DeviceSums
-
-            make = DeviceSums().bucket
+        make: Callable[[list[Blob], int], Bucket] = DeviceSums().bucket if self.on_device else Bucket
         self.sums = Gradients(solver.net, ranks, solver.param.layer_wise_reduce, make)
 
     def begin(self, solver: SGDSolver, iterations: int) -> None:
@@ -70,13 +71,6 @@ class RankExchange(Exchange):
         return {**first, "ranks": self.ranks.gather(of_rank(own, first, dict(rng.generator().bit_generator.state)))}
 
 
-TIMEOUT = 300.0
-"""The default seconds that a rank waits for the others."""
-
-AFTER_RANK_0 = 0.5
-"""Seconds for rank 0 to report an error that all ranks have, and to end them."""
-
-
 class Job(Ranks):
     """The ranks of one training."""
 
@@ -86,7 +80,7 @@ class Job(Ranks):
 
     @contextmanager
     def train(self, solver: SGDSolver) -> Iterator[None]:
-        """Let solver train, in the block, with those of the other ranks.
+        """In the block, let solver train with the solvers of the other ranks.
 
         Make the solver in the block of training(), with the same seed in all ranks; call restore and set_roidb inside this
         block. A solver may enter it repeatedly.
@@ -122,7 +116,7 @@ def training(timeout: float = TIMEOUT) -> Iterator[Job]:
 
 
 def _divide_cores(job: Job) -> None:
-    """Set the number of threads to this rank's part of its cores, unless it is set already."""
+    """Set the number of threads to this rank's share of its cores, unless it is set already."""
     mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     everyones = job.gather(mine)  # in all ranks, even if the number of threads is set in some
     if threads.is_set():
@@ -132,7 +126,7 @@ def _divide_cores(job: Job) -> None:
 
 
 def part_of(mine: Sequence[int], everyones: Sequence[Sequence[int]]) -> int:
-    """Return the number of cores for this rank, at least 1: a core that n ranks (including this one) have counts as 1/n."""
+    """Return the number of cores for this rank, at least 1. A core shared by n ranks counts as 1/n."""
     return max(1, int(sum(Fraction(1, sum(core in theirs for theirs in everyones)) for core in mine)))
 
 
@@ -149,7 +143,7 @@ def _take_device(job: Job) -> None:
 
 @contextmanager
 def _silent(silent: bool) -> Iterator[None]:
-    """Drop, in the block, output to stdout and stderr."""
+    """If silent, drop output to stdout and stderr in the block."""
     if not silent:
         yield
         return

@@ -9,7 +9,7 @@ from minicaffe.errors import Error, install
 
 
 def mpi() -> ModuleType:
-    """mpi4py.MPI. Raises Error if mpi4py or the MPI library is missing."""
+    """Return mpi4py.MPI. Raises Error if mpi4py or the MPI library is missing."""
     try:
         return import_module("mpi4py.MPI")
     except ImportError as error:

@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.errors import Error
-from minicaffe.scaling.mpi.library import mpi
+
+from .library import mpi
 
 GRACE = 2.0
 """Seconds to wait for answers."""
@@ -42,14 +43,17 @@ class Word(IntEnum):
 
 
 class RollCall:
-    """The questions and answers of one rank. comm: a communicator that only they use."""
+    """The questions and answers of one rank. comm: a communicator used only for them."""
 
     def __init__(self, comm: Any) -> None:
         self.comm = comm
         self._sent: list[tuple[Any, Any]] = []
 
     def ask(self, number: int, done: Callable[[], bool]) -> dict[int, Word]:
-        """Return the answers by rank, until done, to this rank waiting in exchange `number`: HERE in the same one, or BUSY."""
+        """Ask the others, until done, while this rank waits in exchange `number`; return their answers by rank.
+
+        HERE: the rank waits in the same exchange. BUSY: the others wait for it.
+        """
         others = set(range(self.comm.size)) - {self.comm.rank}
         for rank in others:
             self._send(rank, Word.ASK, number)
@@ -65,14 +69,14 @@ class RollCall:
         return answers
 
     def answer(self, number: int | None) -> None:
-        """Answer that this rank waits in exchange `number`; None: that it is busy."""
+        """Answer that this rank waits in exchange `number`, or for None that it is busy."""
         for rank, word, about in self._received():
             if word is Word.ASK:
                 self._send(rank, Word.BUSY if number is None else Word.HERE, about if number is None else number)
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Let a thread answer, in a block without MPI calls, that this rank is busy."""
+        """In a block without MPI calls, let a thread answer that this rank is busy."""
         # The block makes no MPI calls, so the thread's never overlap with others: SERIALIZED is enough.
         if self.comm.size == 1 or mpi().Query_thread() < mpi().THREAD_SERIALIZED:
             yield
@@ -92,14 +96,14 @@ class RollCall:
                 self.answer(None)
 
     def _received(self) -> Iterator[tuple[int, Word, int]]:
-        """(rank, word, exchange) of the received messages."""
+        """Yield (rank, word, exchange) of the received messages."""
         status, message = mpi().Status(), np.zeros(2, np.int64)
         while self.comm.Iprobe(mpi().ANY_SOURCE, mpi().ANY_TAG, status):
             self.comm.Recv(message, status.source)
             yield status.source, Word(int(message[0])), int(message[1])
 
     def _send(self, rank: int, word: Word, number: int) -> None:
-        """Send without waiting; the message is kept until it is sent."""
+        """Send without waiting; keep the message until it is sent."""
         self._sent = [(request, message) for request, message in self._sent if not request.Test()]
         message = np.array([word, number], np.int64)
         self._sent.append((self.comm.Isend(message, rank), message))
@@ -114,7 +118,7 @@ Done = Callable[[], bool]
 
 
 class Ranks:
-    """The ranks of one training. rank: the number of this one; count: of all; hosts: the machine of each.
+    """The ranks of one training. rank: this one's number; count: the number of all; hosts: the machine of each.
 
     timeout: seconds to wait for the others. Call every method in all ranks, in the same order. Raises Error if others do not
     answer.
@@ -130,11 +134,11 @@ class Ranks:
         self.hosts = [str(host) for host in self.gather(platform.node())]
 
     def name(self, rank: int) -> str:
-        """Return "rank 1 of 2 (host)"."""
+        """Return a rank's name: "rank 1 of 2 (host)"."""
         return f"rank {rank} of {self.count}" + (f" ({self.hosts[rank]})" if self.hosts else "")
 
     def start_sum(self, array: NDArray[Any]) -> Done:
-        """Start replacing array, flat and contiguous, by its sum over the ranks; pass the result to wait."""
+        """Start replacing array, flat and contiguous, by its sum over the ranks; return the argument for wait."""
         return _started(self.comm.Iallreduce(mpi().IN_PLACE, array, mpi().SUM))
 
     def largest(self, number: int) -> int:
@@ -150,7 +154,7 @@ class Ranks:
         return float(array[0]) / self.count
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values of all ranks (JSON values), in order of ranks."""
+        """Return the ranks' values (JSON values), in the order of ranks."""
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
         # Two steps: the lengths first, then texts of different lengths.
         lengths = np.zeros(self.count, np.int64)
@@ -161,11 +165,11 @@ class Ranks:
         return [json.loads(all_texts[end - n : end].tobytes()) for n, end in zip(lengths, ends, strict=True)]
 
     def busy(self) -> AbstractContextManager[None]:
-        """Return a block of work without exchanges, for which the other ranks wait without a limit."""
+        """Return a context manager for work without exchanges, during which the other ranks wait without a limit."""
         return self.roll_call.busy()
 
     def wait(self, done: Done, what: str) -> None:
-        """Wait until the exchange is done. Raises Error after timeout seconds, or if MPI reports a failure."""
+        """Wait until the exchange is done. Raises Error if ranks are silent for timeout seconds, or if MPI fails."""
         began = looked = time.monotonic()
         self._number += 1
         try:
@@ -182,7 +186,7 @@ class Ranks:
             raise Error(f"the exchange with the other ranks failed at {what}: {error}") from error
 
     def _ask(self, done: Done, what: str) -> None:
-        """Raise Error, which names the silent ranks, unless one is busy or the exchange is done meanwhile."""
+        """Raise Error, which names the silent ranks, unless a rank is busy or the exchange is done meanwhile."""
         answers = self.roll_call.ask(self._number, done)
         if done() or Word.BUSY in answers.values():
             return

@@ -1,4 +1,4 @@
-"""A check that ranks train the same thing: facts by name are compared with rank 0's; an error names what differs."""
+"""A check that the ranks train the same thing. It compares named facts with rank 0's, and its error names the difference."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SOLVER_PATHS = ("net", "train_net", "test_net", "net_param", "train_net_param", 
 
 @runtime_checkable
 class HasDataFacts(Protocol):
-    """A data layer that can say which data it reads."""
+    """A data layer that can describe the data it reads."""
 
     def data_fingerprint(self) -> dict[str, Any]:
-        """Return its number of records and checksums, by name: they must be equal in ranks that train together."""
+        """Return the number of records and checksums, by name. They must be equal in ranks that train together."""
 
 
 def check_same(ranks: Ranks, facts: Facts, when: str = "") -> None:
@@ -51,7 +51,7 @@ def check_same(ranks: Ranks, facts: Facts, when: str = "") -> None:
 
 
 def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
-    """Return the facts that must be equal before training; trained: after earlier training."""
+    """Return the facts that must be equal before training. trained: whether the solver has trained before."""
     net, history = solver.net, [blob.read_data() for blob in solver.history_blobs]
     return {
         "minicaffe's version": {"version": __version__},
@@ -72,8 +72,9 @@ def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
 
 
 def weight_facts(net: Net, trained: bool = False) -> Facts:
-    """Return a checksum of each layer's weights; trained: of those that updates change, because BatchNorm's means differ by
-    rank.
+    """Return a checksum of each layer's weights. trained: only of those that updates change.
+
+    BatchNorm's means differ between ranks that have trained.
     """
     # by memory: shared blobs
     moving = {id(blob.data_memory) for blob, lr in zip(net.learnable_params, net.params_lr, strict=True) if lr}
@@ -95,7 +96,7 @@ def _first_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> 
 
 
 def _values(value: Any, other: Any) -> str:
-    """Return the values of a fact, unless they are checksums: ": images 40, not 41"."""
+    """Return the difference of two facts as text, such as ": images 40, not 41"; "" for checksums."""
     if isinstance(value, dict):
         differing = [f"{key} {value[key]}, not {other.get(key)}" for key in value if value[key] != other.get(key)]
         return f": {'; '.join(differing)}"
@@ -103,7 +104,7 @@ def _values(value: Any, other: Any) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a checksum as a string, which errors do not show."""
+    """Return a value's checksum as a string; errors do not show strings."""
     return f"{zlib.crc32(value if isinstance(value, bytes) else str(value).encode()):08x}"
 
 

@@ -1,4 +1,4 @@
-"""Boxes worked out by hand: a row of a table of boxes, overlaps, and the way from a box and deltas to a moved box."""
+"""Boxes worked out by hand: a row of a table of boxes, overlaps, and a box moved by deltas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CORNERS = ("x1", "y1", "x2", "y2")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowExplanation(Explanation):
-    """A whole row of a top, at the index `where`: the names of its numbers, the layer's (`row`), the arithmetic's (`worked`).
+    """A whole row of a top at the index `where`: its numbers' names, the layer's values (`row`), the computed ones (`worked`).
 
     value, computed: of the number at `at`. tolerances: of each number, 0 for equality to the last bit.
     sections: the lines of what is worked out, or functions that give them for a number of rows of a table.
@@ -60,9 +60,7 @@ class RowExplanation(Explanation):
 
 
 def row_of(case: Case[Layer], at: Index, names: Sequence[str], worked: Sequence[float], **more: Any) -> RowExplanation:
-    """Return a RowExplanation of the row of the top that holds `at`, of len(names) numbers; more: formula, sections,
-    tolerances.
-    """
+    """Return a RowExplanation of the row of len(names) numbers in which `at` lies. more: formula, sections, tolerances."""
     flat = flat_index(at, case.tops[case.number].shape)
     first, column = flat - flat % len(names), flat % len(names)
     row = tuple(map(float, case.tops[case.number].reshape(-1)[first : first + len(names)]))
@@ -79,7 +77,7 @@ def corners(box: Sequence[float] | Array) -> str:
 
 
 def overlaps(box: Array, others: Array) -> Array:
-    """Return the intersection over union (N,) of a box (4,) with others (N, 4), rounded as the layers' NMS does.
+    """Return the intersection over union (N,) of a box (4,) with others (N, 4), rounded as in the layers' NMS.
 
     Both ends of a box are pixels.
     """
@@ -106,7 +104,7 @@ def overlap_text(box: Sequence[float] | Array, other: Sequence[float] | Array) -
 
 @dataclass(frozen=True)
 class Move:
-    """A box (x1, y1, x2, y2, both ends pixels) moved by deltas dx, dy, dw, dh, in float64; places: where the deltas are.
+    """A box (x1, y1, x2, y2, both ends pixels) moved by deltas dx, dy, dw, dh, in float64. places: of the deltas, as text.
 
     limits: the image's width and height, to which the box is clipped; None: not clipped.
     """
@@ -117,7 +115,7 @@ class Move:
     limits: tuple[float, float] | None = None
 
     def moved(self) -> tuple[float, ...]:
-        """Return the moved box before it is clipped."""
+        """Return the moved box before clipping."""
         ends = [self._axis(axis) for axis in (0, 1)]
         return ends[0][2], ends[1][2], ends[0][3], ends[1][3]
 
@@ -127,7 +125,7 @@ class Move:
         return tuple(_clipped(value, self.limits[i % 2]) for i, value in enumerate(self.moved()))
 
     def tolerances(self) -> tuple[float, ...]:
-        """Return the rounding of each corner: of a centre minus half a size, after exp of a rounded delta."""
+        """Return the rounding of each corner: a centre minus or plus half a size, which has a factor exp(rounded delta)."""
         each = []
         for axis in (0, 1):
             size, centre, *_ = self._axis(axis)
@@ -137,14 +135,14 @@ class Move:
         return each[0], each[1], each[0], each[1]
 
     def _axis(self, axis: int) -> tuple[float, float, float, float]:
-        """Return the new size and centre, and the two ends."""
+        """Return the new size, centre and two ends along an axis."""
         side = self.box[axis + 2] - self.box[axis] + 1
         centre = self.deltas[axis] * side + self.box[axis] + 0.5 * side
         size = _exp(self.deltas[axis + 2]) * side
         return size, centre, centre - 0.5 * size, centre + 0.5 * size
 
     def lines(self, what: str = "the anchor") -> list[str]:
-        """Return the steps of both axes, as a table."""
+        """Return a table of the steps of both axes, as lines."""
         columns = [self._steps(axis) for axis in (0, 1)]
         labels = [what, "its width, height", "its centre", "deltas", "", "new centre", "new size", "from, to"]
         labels += ["clipped to the image"] * (self.limits is not None)

@@ -102,7 +102,7 @@ def gather_gradient(case: Case[Gather], at: Index) -> Explanation:
 
 
 def _same_place(at: Index, shape: Index, other: Index) -> tuple[Index, str]:
-    """Return the index into the other shape of the same memory."""
+    """Return the index into the other shape of the same element in memory, and a sentence on it."""
     # Blobs are in row order, so the flat index is the same in both shapes.
     flat = flat_index(at, shape)
     return tuple(int(i) for i in np.unravel_index(flat, other)), f"both are number {flat} of the same memory"
@@ -135,7 +135,7 @@ def rearranged_gradient(case: Case[Rearranged], at: Index) -> Explanation:
 
 
 def _sources(case: Case[Rearranged]) -> NDArray[np.int64]:
-    """Return the place in x's memory of each number of y."""
+    """Return the flat index into x of each number of y."""
     places: NDArray[np.int64] = case.layer.arranged(np.arange(case.x.size).reshape(case.x.shape)).reshape(case.y.shape)
     return places
 
@@ -173,14 +173,14 @@ def of_parameter(case: Case[Parameter], at: Index) -> Explanation:
 
 
 def _taps_of(taps: Taps, first: int, i: int, dtype: np.dtype[Any]) -> list[tuple[int, float]]:
-    """Return the places of the bottom that place i reads on an axis, and their shares."""
+    """Return (place, share) of each place of the bottom that place i reads along an axis."""
     before, after = taps.shares(dtype)
     places = [(int(taps.before[i]), float(before[i])), (int(taps.after[i]), float(after[i]))]
     return [(place + first, share) for place, share in (places if taps.size != taps.out else [(i, 1.0)])]
 
 
 def _product(axes: Sequence[list[tuple[int, float]]], at: Index) -> tuple[Array, Array]:
-    """Return the index (T, 4) and the share (T,) of each pair of a row and a column (axes), in the map of `at`."""
+    """Return the index (T, 4) and the share (T,) of each pair of a row and a column in the map of `at`. axes: both lists."""
     rows, columns = axes
     pairs = [((*at[:2], r, c), a * b) for r, a in rows for c, b in columns]
     return np.array([index for index, _ in pairs], int).reshape(-1, 4), np.array([share for _, share in pairs])
@@ -226,7 +226,7 @@ def padding_gradient(case: Case[Padding], at: Index) -> Explanation:
 
 
 def _targets(case: Case[Unpooling | Upsample]) -> Array:
-    """Return the flat index in the top (K, P) of every pixel that each number of the bottom, in order, goes to; -1: none."""
+    """Return the flat indices in the top (K, P) to which each number of the bottom goes, in order; -1 for none."""
     layer, flat = case.layer, np.arange(case.y.size).reshape(-1, *case.y.shape[-2:])
     parts = []
     if len(case.bottoms) == 2 and _replaces(case):
@@ -251,7 +251,7 @@ def _replaces(case: Case[Unpooling | Upsample]) -> bool:
 
 
 def _divisors(case: Case[Unpooling | Upsample], goes_to: Array) -> Array:
-    """Return the divisor of each number of the bottom."""
+    """Return the divisor of each number of the bottom: for AVE, how many places it goes to; otherwise 1."""
     of_window = isinstance(case.layer, Unpooling) and case.layer.method == AVE
     return np.maximum((goes_to >= 0).sum(axis=1), 1) if of_window else np.ones(len(goes_to))
 

@@ -1,4 +1,4 @@
-"""The deformable layers explained, by the layers' own places."""
+"""The deformable layers explained, by the layers' own sampling places."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .terms import Index, Terms, exact, flat_index
 
 
 def _places(case: Case[DeformableConvolution], image: int) -> Places:
-    """Return the layer's places on the map in its rim, as _maps gives it."""
+    """Return the layer's sampling places on the padded map of _maps."""
     height, width = (n + 2 * case.layer.rim for n in case.x.shape[2:])
     return places_of(case.bottoms[1][image], case.layer.rimmed_window, (height, width))
 
 
 def _maps(case: Case[DeformableConvolution], image: int) -> Array:
-    """Return an image's maps in their rim."""
+    """Return an image's maps padded by the layer's rim."""
     ends = (case.layer.rim, case.layer.rim)
     return np.pad(case.x[image].astype(np.float64), ((0, 0), ends, ends))
 
 
 def _mask(case: Case[DeformableConvolution], image: int) -> Array:
-    """Return the factors of an image's samples (windows, taps, groups): 1 without a mask."""
+    """Return the mask's factors of an image's samples (windows, taps, groups); 1 without a mask."""
     groups, windows = case.layer.deformable_group, case.y[0, 0].size
     moves = case.bottoms[1][image].reshape(groups, -1, 2, windows)
     mask = case.bottoms[2][image] if len(case.bottoms) > 2 else np.ones_like(moves[:, :, 0])
@@ -37,7 +37,7 @@ def _mask(case: Case[DeformableConvolution], image: int) -> Array:
 
 
 def _weights(case: Case[DeformableConvolution]) -> Array:
-    """Return weight (M, C, taps) with zeros for the channels of other groups."""
+    """Return weight (M, C, taps), with zeros for channels of other groups."""
     layer = case.layer
     given = layer.blobs[0].read_data().astype(np.float64).reshape(layer.num_output, layer.channels // layer.group, -1)
     weight = np.zeros((layer.num_output, layer.channels, given.shape[2]))
@@ -48,7 +48,7 @@ def _weights(case: Case[DeformableConvolution]) -> Array:
 
 
 def sampled(case: Case[DeformableConvolution], image: int, channel: int, tap: int) -> Array:
-    """Return the sample of a channel of an image that a tap takes at each window (windows,).
+    """Return an image's sample in a channel at a tap, for each window (windows,).
 
     It is the mask's factor, if there is one, times the sum over four pixels of share * x; 0 outside.
     """
@@ -152,7 +152,7 @@ def _of_mask(case: Case[DeformableConvolution], at: Index) -> Explanation:
 
 
 def times_mask(case: Case[DeformableConvolution]) -> str:
-    """Return the mask in a product, as text."""
+    """Return the mask's factor in a formula, as text; "" without a mask."""
     return " * mask" if len(case.bottoms) > 2 else ""
 
 

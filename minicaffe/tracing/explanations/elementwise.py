@@ -121,7 +121,7 @@ def function_gradient(case: Case[Elementwise], at: Index) -> Explanation:
 
 
 def _size_inside(layer: Elementwise, x: float) -> float:
-    """Return the size of the terms inside a function: the rounding of their sum shows in its value."""
+    """Return the size of the terms inside a function, since the rounding of their sum shows in its value."""
     p = _parameters(layer)
     if isinstance(layer, Log | Power):
         inner, base = abs(p.shift) + abs(p.scale * x), abs(p.shift + p.scale * x)
@@ -145,7 +145,7 @@ def _negative_slope(layer: ReLU | PReLU, at: Index) -> float:
 
 
 def _value(case: Case[Elementwise], at: Index) -> Any:
-    """Return f(x) of one element in float64."""
+    """Return f(x) of one element, in float64."""
     layer, x = case.layer, np.array([case.x[at]], np.float64)
     if isinstance(layer, ReLU | PReLU):
         return x[0] if not x[0] <= 0 else _negative_slope(layer, at) * x[0]
@@ -228,7 +228,7 @@ def _lane(case: Case[Scale | Bias], at: Index) -> int:
 
 
 def _operand(case: Case[Layer], lane: int) -> float:
-    """Return the scale or bias: of the second bottom, else learnt."""
+    """Return the scale or bias from the second bottom, or without one the learnt one."""
     return float((case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].read_data()).reshape(-1)[lane])
 
 
@@ -264,7 +264,7 @@ def bias_gradient(case: Case[Bias], at: Index) -> Explanation:
 
 
 def _lane_gradient(case: Case[Scale | Bias], at: Index, formula: str, factor: Array) -> Explanation:
-    """Explain the gradient in the second bottom: the sum over all elements of its lane."""
+    """Explain the gradient in the second bottom: a sum over all elements of x to which it applies."""
     lane = flat_index(at, case.bottoms[1].shape)
     flat = np.arange(case.x.size).reshape(case.layer.split)[:, lane].reshape(-1)
     return case.gradient(at, formula, dy_terms(case, indices(flat, case.x.shape), factor.reshape(-1)[flat], "x"))
@@ -329,14 +329,14 @@ def mask_resize_gradient(case: Case[MaskResize], at: Index) -> Explanation:
 
 
 def _pixels(rows: Array, columns: Array, at: Index) -> tuple[Array, Array]:
-    """Return the places of at's map where both weights are not 0 (T, 4), and their products (T,)."""
+    """Return the places in at's map where both weights are not 0 (T, 4), and the products of the weights (T,)."""
     weight = np.outer(rows.astype(np.float64), columns)
     places = np.argwhere(weight)
     return np.column_stack([np.full(len(places), at[0]), np.full(len(places), at[1]), places]), weight[weight != 0]
 
 
 def _factor(case: Case[BroadcastMul | SpatialProduct]) -> Array:
-    """Return the second bottom, repeated to x's shape."""
+    """Return the second bottom, broadcast to x's shape."""
     return np.broadcast_to(case.bottoms[1].reshape(case.layer.factor), case.x.shape)
 
 
@@ -359,7 +359,7 @@ def broadcast_gradient(case: Case[BroadcastMul | SpatialProduct], at: Index) -> 
 
 
 def _map_of(case: Case[Axpy], at: Index) -> int:
-    """Return the index of the map that holds an element."""
+    """Return the number of the map in which an element lies."""
     return int(at[0] * case.bottoms[1].shape[1] + at[1])
 
 

@@ -25,7 +25,7 @@ UNDERFLOW = 2.0**-126
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Explanation:
-    """One number of a layer: `value` is the layer's result, `computed` the result of the arithmetic shown here.
+    """An explained number of a layer: `value` is the layer's result, `computed` the result of the arithmetic shown here.
 
     blob, at: the element. tolerance: 0 where both must be equal bit for bit (geometry, maxima, copies), else SHARE of the
     absolute terms. notes: generated inputs and the like. str() is the whole text; text(rows) has longer tables.
@@ -43,7 +43,7 @@ class Explanation:
 
     @property
     def agrees(self) -> bool:
-        """Whether the arithmetic gives the layer's number."""
+        """True if the arithmetic gives the layer's number, within the tolerance."""
         return same(self.value, self.computed, self.tolerance)
 
     def heading(self) -> str:
@@ -77,18 +77,18 @@ class Explanation:
 
 
 def indented(lines: Sequence[str]) -> list[str]:
-    """Indent the lines and add an empty one; [] for no lines."""
+    """Return the lines indented, followed by an empty line; [] for no lines."""
     return [*(f"  {line}" for line in lines), ""] if lines else []
 
 
 def listed(terms: Terms | None, rows: int) -> list[str]:
-    """Return a table of terms followed by an empty line; [] for no terms."""
+    """Return a table of the terms, followed by an empty line; [] for no terms."""
     return [*terms.lines(rows), ""] if terms else []
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SumExplanation(Explanation):
-    """(the sum of terms + bias) / divisor. steps: what precedes the sum."""
+    """A number (the sum of terms + bias) / divisor. steps: what precedes the sum."""
 
     terms: Terms
     bias: float | None = None
@@ -110,7 +110,7 @@ class SumExplanation(Explanation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MaxExplanation(Explanation):
-    """The greatest of the terms. winner: its index, None if none is greater than -FLT_MAX."""
+    """A number that is the greatest of the terms. winner: its index; None if none is greater than -FLT_MAX."""
 
     terms: Terms
     winner: int | None
@@ -126,7 +126,7 @@ class MaxExplanation(Explanation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FunctionExplanation(Explanation):
-    """A number computed in steps. terms: those that the steps add up, if any."""
+    """A number computed in steps. terms: the terms that the steps sum, if any."""
 
     steps: tuple[str, ...] = ()
     terms: Terms | None = None
@@ -137,7 +137,7 @@ class FunctionExplanation(Explanation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GradientExplanation(Explanation):
-    """The gradient in one element of a bottom: the sum of terms.
+    """The gradient in one element of a bottom or a learnable blob: the sum of terms.
 
     terms: each top element that depends on it, its dy, the factor of dy, and the product.
     """
@@ -162,9 +162,9 @@ L_co = TypeVar("L_co", bound=Layer, covariant=True)
 
 @dataclass(frozen=True)
 class Case(Generic[L_co]):
-    """Copies of a layer's bottoms before it ran and its tops after; dy, dx: the tops' and bottoms' diffs, in backward.
+    """Copies of a layer's bottoms before it ran and its tops after; in backward also dy and dx, the tops' and bottoms' diffs.
 
-    number: which top is explained, or in backward which bottom, or which learnable blob: then dw is that blob's diff.
+    number: of the top to explain, in backward of the bottom, or of a learnable blob, whose diff is dw.
     """
 
     layer: L_co
@@ -189,7 +189,7 @@ class Case(Generic[L_co]):
         return self.tops[0]
 
     def named(self, at: Index, backward: bool = False) -> dict[str, Any]:
-        """Return the fields of an explanation that name the element and give the layer's value; of dw where dw is given."""
+        """Return an explanation's fields for the element's name and the layer's value; if dw is given, an element of dw."""
         if self.dw is not None:
             return self._of(f"{self.layer.name}.{self.number}", self.dw, at)
         arrays, names = (self.dx, self.bottom_names) if backward else (self.tops, self.top_names)
@@ -225,7 +225,7 @@ class Case(Generic[L_co]):
     def gradient(
         self, at: Index, formula: str, terms: Terms, *, steps: tuple[str, ...] = (), size: float | None = None
     ) -> GradientExplanation:
-        """Return a GradientExplanation of bottom[at], or where dw is given of dw[at].
+        """Return a GradientExplanation of bottom[at], or if dw is given, of dw[at].
 
         size: the sum of the absolute terms, for products that are differences.
         """
@@ -246,7 +246,7 @@ class Case(Generic[L_co]):
 
 
 def dy_terms(case: Case[Layer], index: Array, factor: Array, title: str = "factor", top: int = 0) -> Terms:
-    """Return the gradient terms of the elements index (T, axes) of a top: dy times factor (T,)."""
+    """Return the gradient terms of a top's elements: dy * factor. index: (T, axes); factor: (T,)."""
     dy, factor = (np.asarray(values, np.float64).reshape(-1) for values in (case.dy[top][tuple(index.T)], factor))
     # A dy or x of infinity is explained too.
     with np.errstate(invalid="ignore", over="ignore"):
@@ -254,14 +254,14 @@ def dy_terms(case: Case[Layer], index: Array, factor: Array, title: str = "facto
 
 
 def dy_term(case: Case[Layer], at: Index, factor: float, title: str = "factor", top: int = 0) -> Terms:
-    """Return the one gradient term of an elementwise layer."""
+    """Return the single gradient term of an elementwise layer."""
     return dy_terms(case, np.array([at], int), np.array([factor]), title, top)
 
 
 def summed(
     case: Case[Layer], at: Index, flat: Array, factor: Array | None, formula: str, title: str = "x", *steps: str
 ) -> GradientExplanation:
-    """Explain the sum over the elements flat (T,) of the first top of dy * factor (T,); without a factor, of dy."""
+    """Explain a sum of dy * factor (T,), or of dy without a factor, over the first top's elements at the indices flat (T,)."""
     index = indices(flat, case.y.shape)
     if factor is None:
         terms = Terms.of(case.top_names[0], index, {}, case.dy[0].reshape(-1)[flat], "dy")

@@ -1,4 +1,4 @@
-"""The way of a detector's boxes: what each NMS saw, kept and dropped, and what its boxes were before.
+"""The lineage of a detector's boxes: what each NMS saw, kept and dropped, and where its boxes came from.
 
     detection <- roi <- anchor <- cell of the map    py-faster-rcnn's, R-FCN's: NMS in Proposal, and in the detection step
     detection <- prior <- cell of the map            SSD's: NMS in DetectionOutput
@@ -41,7 +41,7 @@ Ints = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Candidates:
-    """Every anchor (N, 4), its deltas, clipped box and score, in the layer's order: row, column, anchor.
+    """Every anchor (N, 4) with its deltas, clipped box and score, in the layer's order: row, column, anchor.
 
     order: those that NMS sees, best first; kept: those that are rois, in the order of the top.
     """
@@ -55,7 +55,7 @@ class Candidates:
     kept: NDArray[np.intp]
 
     def place(self, i: int) -> int:
-        """Return anchor i's place among those that NMS sees; -1 if it does not."""
+        """Return anchor i's rank among those that NMS sees; -1 if NMS does not see it."""
         found = np.flatnonzero(self.order == i)
         return int(found[0]) if len(found) else -1
 
@@ -63,8 +63,9 @@ class Candidates:
         return overlaps(self.boxes[i], self.boxes[others])
 
     def suppressed(self, i: int, threshold: float) -> NDArray[np.intp]:
-        """Return the anchors that kept anchor i removes: those after it that it overlaps by more, and no kept one before it
-        does.
+        """Return the anchors that the kept anchor i removes: those after it that it overlaps by more than threshold.
+
+        Anchors that an earlier kept one removes are left out.
         """
         others = np.setdiff1d(self.order[self.place(i) + 1 :], self.kept, assume_unique=True)
         others = others[np.argsort(-self.scores[others], kind="stable")]
@@ -75,7 +76,7 @@ class Candidates:
 
 
 def candidates(case: Case[Proposal]) -> Candidates:
-    """Return the candidates of a Proposal, computed from its bottoms by its own functions."""
+    """Return the candidates of a Proposal, computed from its bottoms by the layer's functions."""
     layer, limits = case.layer, case.layer.limits
     info = case.bottoms[2].reshape(-1)[: 4 if layer.by_param else 3]
     scores = by_position(case.bottoms[0][:, len(layer.anchors) :], 1)[:, 0]
@@ -100,8 +101,8 @@ def candidates(case: Case[Proposal]) -> Candidates:
 class Rule(NamedTuple):
     """The rule of an NMS.
 
-    unit: 1 if a box's ends are pixels in it, so that its width is x2 - x1 + 1; 0 if points. most: how many boxes stay, 0 for
-    all. eta: as of layers.ssd.box_codes.nms.
+    unit: 1 if a box's ends are pixels in it, so that its width is x2 - x1 + 1; 0 if they are points. most: how many boxes stay,
+    0 for all. eta: as in layers.ssd.box_codes.nms.
     """
 
     threshold: float
@@ -112,10 +113,10 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class Suppression:
-    """One NMS of N boxes, each group of them alone; the rows are by group, in it the best first.
+    """One NMS of N boxes, each group separately. Rows are sorted by group, and in a group by score, the best first.
 
-    groups (N,): the class, 0 of proposals; sources (N,): the number of the anchor, the roi or the prior; boxes (N, 4): x1, y1,
-    x2, y2; scores (N,). kept: the rows that are left, the best first.
+    groups (N,): the class, 0 for proposals; sources (N,): the number of the anchor, the roi or the prior; boxes (N, 4): x1, y1,
+    x2, y2; scores (N,). kept: the remaining rows, the best first.
     suppressors (N,): the row of the best kept box that drops this one, -1 for none; overlaps (N,): the overlap of the two.
     """
 
@@ -136,8 +137,10 @@ class Suppression:
 
 @dataclass(frozen=True)
 class Cells:
-    """A map whose cells have anchors or priors: the layer that places them, (rows, columns), how many a cell has, and a cell's
-    width and height in the boxes' unit.
+    """A map whose cells have anchors or priors.
+
+    It has the layer that places them, (rows, columns), the number of boxes in a cell, and a cell's (width, height) in the
+    boxes' unit.
     """
 
     layer: str
@@ -148,7 +151,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Origins:
-    """The boxes of a Suppression before NMS, row by row.
+    """The origins of a Suppression's boxes, row by row.
 
     anchors or priors (N, 4), the deltas or codes (N, 4) that moved them, and the moved boxes (N, 4), not yet clipped; places
     (N, 4): map, row, column, number there, -1 if not known.
@@ -163,11 +166,12 @@ class Origins:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The way of a detector's boxes. layer: whose NMS `first` is, a Proposal or a DetectionOutput, "" if neither made the rois.
+    """The lineage of a detector's boxes. layer: the Proposal or DetectionOutput of the NMS `first`; "" if none made the rois.
 
-    first: in pixels of the net's input, of an SSD in parts of the image; origins: of its boxes. last: the NMS of the detection
-    step, in pixels of the photo, its sources rois, which are the kept of first; None of an SSD. scores (R, C), moves (R, C, 4):
-    each roi's for each class, as cls_prob and bbox_pred hold them. scale: pixels of the net's input per pixel of the photo.
+    first: in pixels of the net's input, for an SSD in fractions of the image; origins: of its boxes. last: the NMS of the
+    detection step, in pixels of the photo; its sources are rois, which are first's kept boxes; None for an SSD. scores (R, C),
+    moves (R, C, 4): each roi's for each class, as in cls_prob and bbox_pred. scale: pixels of the net's input per pixel of the
+    photo.
     """
 
     layer: str
@@ -180,16 +184,16 @@ class Lineage:
 
     @property
     def found(self) -> Suppression:
-        """The NMS that detections come from."""
+        """The NMS whose kept boxes are the detections."""
         found = self.last or self.first
         assert found is not None
         return found
 
 
 def lineage(net: Net, size: Sequence[int], most: int = 0) -> Lineage:
-    """Return the way of the detections of the net's last pass, whatever their score, on a photo of size (height, width).
+    """Return the lineage of all detections of the net's last pass, on a photo of size (height, width).
 
-    most: detections that are kept, 0 for all. Raises Error as detect does.
+    most: how many detections are kept, 0 for all. Raises Error as detect does.
     """
     layer = ssd_layer(net)
     if isinstance(layer, DetectionOutput):
@@ -206,7 +210,7 @@ def lineage(net: Net, size: Sequence[int], most: int = 0) -> Lineage:
 
 
 def suppression(groups: Ints, sources: Ints, boxes: Array, scores: Array, kept: Ints, rule: Rule) -> Suppression:
-    """Find the suppressors of each box. kept: all that NMS keeps, by row; of these the best rule.most stay."""
+    """Return the Suppression of these boxes. kept: the rows that NMS keeps, of which the best rule.most stay."""
     suppressors, shared = np.full(len(boxes), -1, np.intp), np.zeros(len(boxes), boxes.dtype)
     is_kept = np.zeros(len(boxes), bool)
     is_kept[kept] = True
@@ -219,9 +223,7 @@ def suppression(groups: Ints, sources: Ints, boxes: Array, scores: Array, kept: 
 
 
 def _suppressors(boxes: Array, is_kept: NDArray[np.bool_], rule: Rule) -> tuple[Ints, Array]:
-    """Return each box's first kept one that overlaps it by more than the threshold as it is when its turn comes, -1 for
-    none.
-    """
+    """Return the first kept box that suppresses each box (-1 for none), and their overlap. With eta, the threshold shrinks."""
     bounds = [rule.threshold]
     while len(bounds) <= is_kept.sum():
         bounds.append(bounds[-1] * rule.eta if rule.eta < 1 and bounds[-1] > 0.5 else bounds[-1])
@@ -237,7 +239,7 @@ def _suppressors(boxes: Array, is_kept: NDArray[np.bool_], rule: Rule) -> tuple[
 
 
 def _of_rois(scores: Array, boxes: Array, threshold: float, most: int) -> Suppression:
-    """Return the detection step, from scores (R, C) and boxes (R, C, 4)."""
+    """Return the detection step's Suppression, from scores (R, C) and boxes (R, C, 4)."""
     found = pick(scores, boxes, nms_threshold=threshold, threshold=0, max_detections=scores.size)
     rois, classes = np.nonzero(scores > 0)
     order = np.lexsort((rois, -scores[rois, classes], classes))
@@ -250,7 +252,7 @@ def _of_rois(scores: Array, boxes: Array, threshold: float, most: int) -> Suppre
 
 
 def _moves(net: Net, classes: int) -> Array | None:
-    """Return the deltas (R, C, 4) of bbox_pred; None if it does not move the rois."""
+    """Return the deltas (R, C, 4) of bbox_pred; None if it is not used to move the rois."""
     if "bbox_pred" not in net.blobs or not net.settings.test.bbox_reg:
         return None
     flat = rows(net.blobs["bbox_pred"])
@@ -259,14 +261,14 @@ def _moves(net: Net, classes: int) -> Array | None:
 
 
 def case_of(net: Net, i: int) -> Case[Any]:
-    """Return layer i after the net's pass."""
+    """Return the Case of layer i after the net's pass."""
     node = net.nodes[i]
     bottoms, tops = ([blob.read_data() for blob in blobs] for blobs in (node.bottoms, node.tops))
     return Case(net.layers[i], node.bottom_names, node.top_names, bottoms, tops)
 
 
 def _of_proposals(net: Net) -> tuple[str, Suppression | None, Origins | None]:
-    """Return the Proposal layer that made the rois, by name, with its NMS; nothing if none did, or its bottoms are gone."""
+    """Return the name, NMS and origins of the Proposal that made the rois; "" and None if none did or its bottoms are gone."""
     found = [i for i, layer in enumerate(net.layers) if isinstance(layer, Proposal) and "rois" in net.top_names[layer.name]]
     if not found:
         return "", None, None
@@ -289,7 +291,7 @@ def _of_proposals(net: Net) -> tuple[str, Suppression | None, Origins | None]:
 
 
 def _of_ssd(net: Net, layer: DetectionOutput, most: int) -> Lineage:
-    """Return the way of the detections of the first image."""
+    """Return the lineage of the first image's detections."""
     case: Case[DetectionOutput] = case_of(net, net.index_of(layer.name))
     if not len(case.x):
         raise case.error("there are no images")
@@ -310,7 +312,7 @@ def _of_ssd(net: Net, layer: DetectionOutput, most: int) -> Lineage:
 
 
 def _prior_maps(net: Net, blob: str) -> Iterator[Cells]:
-    """Return the maps of the PriorBox layers whose tops a blob holds, in its order."""
+    """Yield the maps of the PriorBox layers whose tops a blob contains, in its order."""
     i = max((i for i, node in enumerate(net.nodes) if blob in node.top_names), default=-1)
     layer: Layer | None = net.layers[i] if i >= 0 else None
     if isinstance(layer, PriorBox):
@@ -325,7 +327,7 @@ def _prior_maps(net: Net, blob: str) -> Iterator[Cells]:
 
 
 def _places(maps: Sequence[Cells], priors: int) -> Ints:
-    """Return map, row, column and number there of every prior (P, 4)."""
+    """Return map, row, column and number in the cell of every prior (P, 4); -1 if the maps do not fit."""
     each = [
         np.stack([np.full(np.prod(shape), k), *np.unravel_index(np.arange(np.prod(shape)), shape)], axis=1)
         for k, shape in enumerate((*cells.shape, cells.boxes) for cells in maps)

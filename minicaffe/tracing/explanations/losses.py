@@ -50,7 +50,7 @@ def softmax_with_loss(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
 
 
 def _true(case: Case[SoftmaxWithLoss]) -> tuple[Array, Array, Array]:
-    """Return the true class's probability, the labels, and a mask of those that are not ignored, each (outer, inner)."""
+    """Return the true class's probability, the labels, and a mask of the labels that count, each (outer, inner)."""
     layer = case.layer
     x = case.x.reshape(layer.split)
     prob = probabilities((x - x.max(axis=1, keepdims=True)).astype(np.float64))  # the difference rounded as in the layer
@@ -97,7 +97,10 @@ def smooth_l1_loss(case: Case[SmoothL1Loss], at: Index) -> Explanation:
 
 
 def _looser(found: SumExplanation, size: float) -> Explanation:
-    """Add the rounding of terms that are differences (x - target, p near 1), of absolute sum `size`, to the tolerance."""
+    """Return the explanation with a larger tolerance, for terms that are differences (x - target, p near 1).
+
+    size: the sum of their absolute values.
+    """
     return replace(found, tolerance=found.tolerance + 1e-7 * float(size) / abs(found.divisor))
 
 
@@ -165,7 +168,7 @@ def _rois_divisor(case: Case[SmoothL1LossOHEM]) -> float:
 
 
 def _images(case: Case[Layer]) -> int:
-    """Return N, the divisor of these losses."""
+    """Return N, the divisor of these losses, at least 1."""
     return max(1, case.x.shape[0] if case.x.ndim else 1)
 
 

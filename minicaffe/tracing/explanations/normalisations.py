@@ -22,7 +22,7 @@ from .terms import Index, Terms, flat_index, indices, number, place, signed
 
 
 def _statistics(case: Case[BatchNorm] | Case[BN], channel: int) -> tuple[float, float, float, str]:
-    """Return mean, variance and std of a channel, and their source."""
+    """Return the mean, variance and std of a channel, and a sentence on their source."""
     layer, name = case.layer, f"channel {channel}"
     if _of_batch(layer):
         values = _channel(case, channel)
@@ -123,6 +123,8 @@ def of_normalisation(case: Case[BatchNorm] | Case[BN], at: Index) -> Explanation
     name = layer.weight_names[case.number]
     if name not in ("scale", "slope", "bias", "shift"):
         raise case.error(f"blob {case.number} ({name}) is a statistic, which has no gradient")
+    if isinstance(layer, BN) and layer.frozen:
+        raise case.error(f"blob {case.number} ({name}) has no gradient: bn_param {{ frozen: true }}")
     channel = flat_index(at, layer.blobs[case.number].shape)
     flat = channel_of(case.x.shape, channel)
     if name in ("bias", "shift"):
@@ -203,7 +205,7 @@ def _softmax_line(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> tuple[int
 
 @explains(Softmax)
 def softmax(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> Explanation:
-    """Explain the first bottom's softmax, which is SoftmaxWithLoss's second top too."""
+    """Explain the first bottom's softmax, which is also SoftmaxWithLoss's second top."""
     axis, index = _softmax_line(case, at)
     x = case.x[tuple(index.T)]
     shifted = (x - x.max()).astype(np.float64)  # rounded as in the layer
@@ -251,7 +253,7 @@ def channel_norm_gradient(case: Case[ChannelNorm], at: Index) -> Explanation:
 
 
 def _group(case: Case[MVN], flat: int) -> Array:
-    """Return the flat indices of the numbers that are normalised together with number flat."""
+    """Return the flat indices of the numbers that are normalised together with the number at `flat`."""
     shape, axes = case.y.shape, case.layer.axes
     at = np.unravel_index(flat, shape)
     own: Array = np.arange(case.y.size).reshape(shape)[at[: axes[0]]].reshape(-1)
@@ -259,7 +261,7 @@ def _group(case: Case[MVN], flat: int) -> Array:
 
 
 def _moments(case: Case[MVN], own: Array) -> tuple[Array, float, float, str]:
-    """Return x (T,) of the group in float64, its mean, its divisor, and the step."""
+    """Return the group's x (T,) in float64, its mean, its divisor, and the step as text."""
     x, param = case.x.reshape(-1)[own].astype(np.float64), case.layer.param.mvn_param
     mean, scale = float(x.mean()), 1.0
     what = "image" if param.across_channels else "map"
@@ -305,7 +307,7 @@ def mvn_gradient(case: Case[MVN], at: Index) -> Explanation:
 
 
 def _length(case: Case[Normalize], flat: int) -> tuple[Array, float, Terms, str]:
-    """Return the flat indices of the numbers that count in the length n of number flat, n, the terms of n, and its step."""
+    """Return the flat indices of the numbers in the length n for the number at `flat`; n, its terms, and its step as text."""
     layer, every = case.layer, by_channel(np.arange(case.x.size).reshape(case.x.shape))
     n, _, position = np.unravel_index(flat, every.shape)
     whole = not layer.by_type and layer.param.norm_param.across_spatial
@@ -322,7 +324,7 @@ def _length(case: Case[Normalize], flat: int) -> tuple[Array, float, Terms, str]
 
 
 def _scales(case: Case[Normalize], flat: Array) -> Array:
-    """Return the scale (T,) of the numbers flat (T,)."""
+    """Return the scale (T,) of the numbers at `flat` (T,)."""
     if not case.layer.blobs:
         return np.ones(len(flat))
     _, channel, _ = np.unravel_index(flat, by_channel(case.x).shape)

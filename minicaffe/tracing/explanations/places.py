@@ -30,10 +30,11 @@ PLURALS = {"roi": "rois", "index": "indices"}
 
 @dataclass(frozen=True)
 class Asked:
-    """The ways to name an element: at; of an ROI layer roi, channel and bin, in backward item, channel and cell; of a layer of
-    boxes roi or index, of Proposal also anchor: row, column and number of one at a place of the map.
+    """The ways to name an element.
 
-    prefix: put before these names in errors, "--" for a command's options.
+    at: an index. For an ROI layer: roi, channel and bin, in backward item, channel and cell. For a layer of boxes: roi or
+    index, for Proposal also anchor, its row and column of the map and its number there. prefix: put before these names in
+    errors, "--" for a command's options.
     """
 
     at: Sequence[int] | None = None
@@ -47,14 +48,14 @@ class Asked:
     prefix: str = ""
 
     def of_anchor(self, case: Case[Proposal]) -> Index:
-        """Return row, column and number of the anchor. Raises Error."""
+        """Return the anchor's row, column and number. Raises Error."""
         if any(value is not None for name, value in vars(self).items() if name not in ("anchor", "prefix")):
             raise case.error(f"give {self.prefix}anchor alone")
         shape = (*case.bottoms[0].shape[2:], len(case.layer.anchors))
         return _checked(case, f"{self.prefix}anchor", self.anchor or (), "the anchors (row, column, number)", shape)
 
     def element(self, case: Case[Layer], backward: bool) -> Index:
-        """Return the index into the top (in backward: the bottom) that is explained. Raises Error."""
+        """Return the index of the element to explain, into the top or in backward the bottom. Raises Error."""
         number = case.number
         blob, array = (
             (case.bottom_names[number], case.bottoms[number]) if backward else (case.top_names[number], case.tops[number])
@@ -76,7 +77,7 @@ class Asked:
         raise case.error(f"give {row}{self.prefix}at, an index into {blob} of shape {_text(array.shape)}: {ends}")
 
     def _of_row(self, case: Case[Layer], name: str, blob: str, shape: Index) -> Index:
-        """Return the first number of a row of boxes."""
+        """Return the index of the first number in a row of boxes."""
         axis, value = _row(case.layer)[1], getattr(self, name)
         if not shape[axis]:
             raise case.error(f"{blob} of shape {_text(shape)} is empty: nothing to explain")
@@ -96,7 +97,7 @@ class Asked:
         return _checked(case, f"{self.prefix}at", self.at or (), blob, shape)
 
     def _check_names(self, case: Case[Layer], backward: bool) -> None:
-        """Check that only names that apply to the layer and the direction are given. Raises Error."""
+        """Raise Error for names that do not apply to the layer and the direction."""
         p, is_roi_layer = self.prefix, isinstance(case.layer, RoiLayer)
         wanted = ["channel", "cell"] if backward else ["roi", "channel", "bin"]
         known = {"at", "item", *wanted} if backward else {"at", *wanted}
@@ -115,7 +116,7 @@ class Asked:
             raise case.error(f"give {p}at or {others}, not both")
 
     def _of_bin(self, case: Case[Layer], blob: str, shape: Index, backward: bool) -> Index:
-        """Return the index that roi, channel and bin, or item, channel and cell, name."""
+        """Return the index that roi, channel and bin name, or in backward item, channel and cell."""
         p = self.prefix
         first_name, last_name = ("item", "cell") if backward else ("roi", "bin")
         # item: usually one image, so 0 by default
@@ -132,7 +133,7 @@ class Asked:
 
 
 def row_name(layer: Layer) -> str:
-    """Return what a row of the layer's tops is asked for by; "" where rows are no boxes."""
+    """Return the name that selects a row of the layer's tops, "roi" or "index"; "" if rows are not boxes."""
     return _row(layer)[0]
 
 
@@ -156,7 +157,7 @@ def weight_number(layer: Layer, weight: int | str, prefix: str = "") -> int:
 
 
 def _checked(case: Case[Layer], what: str, index: Sequence[int], blob: str, shape: Index) -> Index:
-    """Return index, if `shape` has such an element. Raises Error."""
+    """Return the index as ints. Raises Error unless `shape` has such an element."""
     text = ",".join(map(str, index))
     if len(index) != len(shape):
         raise case.error(f"{what} {text} has {len(index)} numbers, but {len(shape)} are needed for {blob} ({_text(shape)})")

@@ -46,7 +46,7 @@ def proposal(case: Case[Proposal], at: Index) -> RowExplanation:
 
 
 def _where(case: Case[Proposal], i: int) -> tuple[int, int, int]:
-    """Return anchor i's row and column of the map, and its number there."""
+    """Return anchor i's row and column of the map, and its number in the cell."""
     _, _, height, width = case.bottoms[0].shape
     row, column, anchor = (int(v) for v in np.unravel_index(i, (height, width, len(case.layer.anchors))))
     return row, column, anchor
@@ -95,7 +95,7 @@ def _score_lines(case: Case[Proposal], found: Candidates, i: int) -> list[str]:
 
 
 def _nms_of_anchors(case: Case[Proposal], found: Candidates, roi: int) -> list[Any]:
-    """Return NMS's part: the boxes kept before this roi, and those that it suppresses."""
+    """Return the sections on NMS: the boxes kept before this roi, and those that it suppresses."""
     threshold, i = case.layer.limits.nms_threshold, int(found.kept[roi])
     earlier = found.kept[:roi]
     lines = [f"NMS with the threshold {number(threshold)}: {roi} kept boxes have a better score"]
@@ -127,7 +127,7 @@ def _suppressed_lines(case: Case[Proposal], found: Candidates, i: int, removed: 
 
 
 def _suppressed_table(head: list[str], body: list[list[str]], count: int) -> list[str]:
-    """Return the table of the first of `count` boxes that a box suppresses."""
+    """Return a table of the boxes that a box suppresses. body: the first rows of `count`."""
     if not count:
         return ["it suppresses none of the boxes after it"]
     rest = count - len(body)
@@ -135,7 +135,7 @@ def _suppressed_table(head: list[str], body: list[list[str]], count: int) -> lis
 
 
 def explain_candidate(case: Case[Proposal], row: int, column: int, anchor: int) -> RowExplanation:
-    """Explain the fate of one anchor: the number of its roi in the layer's top, -1 if it is none."""
+    """Explain what happened to one anchor; value: the number of its roi in the layer's top, -1 if it is none."""
     found = candidates(case)
     i = (row * case.bottoms[0].shape[3] + column) * len(case.layer.anchors) + anchor
     move = _move(case, found, i)
@@ -158,7 +158,7 @@ def explain_candidate(case: Case[Proposal], row: int, column: int, anchor: int) 
 
 
 def _why_not(case: Case[Proposal], found: Candidates, i: int) -> list[str]:
-    """Say why an anchor is no roi."""
+    """Return lines on why an anchor is not a roi."""
     limits, place = case.layer.limits, found.place(i)
     if place < 0:
         return ["so it is no roi: " + ("its score is too low" if found.large[i] else "its box is too small")]
@@ -183,7 +183,7 @@ DETECTION_FORMULA = """the roi / the image's scale -> moved by the class's delta
 
 
 class DetectionExplanation(RowExplanation):
-    """A box of the detection step, which is no layer: a detection, or a roi as its best class."""
+    """A box of the detection step, which is no layer: a detection, or a roi in its best class."""
 
     def heading(self) -> str:
         return ", ".join([f"{self.blob} {self.at[0]}", *(f"{name} {number(v)}" for name, v in zip(self.names, self.row))])
@@ -202,7 +202,7 @@ class _Found:
         return self.way.last
 
     def name(self, row: int) -> str:
-        """Name a kept box as a detection."""
+        """Return a kept box's name, such as "detection 3"."""
         (k,) = np.flatnonzero(self.last.kept == row)
         return f"detection {k}"
 
@@ -210,9 +210,9 @@ class _Found:
 def explain_detection(
     net: Net, forward: Callable[[], None], asked: Asked, size: Sequence[int] | None, notes: Sequence[str]
 ) -> RowExplanation:
-    """Explain a detection after forward(), the net's pass; asked, size, notes: as of explain.
+    """Explain a detection of forward(), the net's pass. asked, size, notes: as in explain.
 
-    Raises Error for another net, and for no such box.
+    Raises Error for a net of another family, and if there is no such box.
     """
     prefix, index, roi = asked.prefix, asked.index, asked.roi
     given = {name for name, value in vars(asked).items() if value is not None} - {"prefix"}
@@ -237,7 +237,7 @@ def explain_detection(
 
 
 def _photo(net: Net) -> tuple[int, int]:
-    """Return height and width of the photo, from im_info."""
+    """Return the photo's height and width, from im_info. Raises Error."""
     if "im_info" not in net.inputs:
         raise Error(f"{net.file}: {STEP} needs a net with the input im_info: height, width, scale")
     height, width, scale = (float(v) for v in net.blobs["im_info"].read_data().reshape(-1)[:3])
@@ -247,7 +247,7 @@ def _photo(net: Net) -> tuple[int, int]:
 
 
 def _explained(found: _Found, i: int, blob: str, number_of: int) -> DetectionExplanation:
-    """Explain row i of the NMS; blob, number_of: how it was asked for."""
+    """Explain row i of the NMS. blob, number_of: "detection" or "roi", and its number."""
     last, way = found.last, found.way
     roi, label = int(last.sources[i]), int(last.groups[i])
     move, box = _roi_move(found, roi, label), _scaled(found, roi)
@@ -289,7 +289,7 @@ def _roi_move(found: _Found, roi: int, label: int) -> Move | None:
 
 
 def _roi_lines(found: _Found, roi: int) -> list[str]:
-    """Return the roi, and which anchor it was."""
+    """Return lines on the roi and the anchor that it was."""
     way = found.way
     box, scale = found.net.blobs["rois"].read_data().reshape(-1, 5)[roi, 1:], number(way.scale)
     lines = [f"roi {roi}: {corners(box)}, in pixels of the net's input, {scale} of the photo's size"]
@@ -310,7 +310,7 @@ def _roi_lines(found: _Found, roi: int) -> list[str]:
 
 
 def _class_lines(found: _Found, roi: int, rows: int) -> list[str]:
-    """Return the roi's scores, and its fate in each class, the best first."""
+    """Return a table of the roi's scores and what happened to it in each class, the best class first."""
     scores, last = found.way.scores, found.last
     assert scores is not None
     body = []
@@ -333,7 +333,7 @@ def _class_lines(found: _Found, roi: int, rows: int) -> list[str]:
 
 
 def _nms_of_class(found: _Found, i: int) -> list[Any]:
-    """Return NMS's part: the boxes kept before this one, and those that it suppresses."""
+    """Return the sections on NMS: the boxes kept before this one, and those that it suppresses."""
     last = found.last
     label, threshold, by = int(last.groups[i]), number(last.rule.threshold), int(last.suppressors[i])
     own = np.flatnonzero(last.groups == label)

@@ -13,7 +13,7 @@ from .terms import Index, Terms, number, signed
 
 
 class Unit(NamedTuple):
-    """One unit: the gates after their activation (f times cont), the cell before and after, and the steps."""
+    """One unit: the gates after activation (f times cont), the cell before and after, and the steps as text."""
 
     i: float
     f: float

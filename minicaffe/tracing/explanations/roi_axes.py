@@ -1,4 +1,4 @@
-"""The steps from one roi in the image to the edges of one of its bins on the map: the numbers, and their text for one axis."""
+"""The steps from a roi in the image to the edges of one of its bins on the map, as numbers and as text for one axis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def clipped_to(axis: AxisSteps, i: int, last: int) -> Pair:
 
 
 def unclipped(plan: RoiPlan[Any], ph: int, pw: int) -> tuple[Pair, Pair]:
-    """Return the ends of a bin's rows and columns where the layer does not clip them to the map."""
+    """Return the ends of a bin's rows and columns, for a layer that does not clip them to the map."""
     h, w = plan.steps.h, plan.steps.w
     return (h.start[0, ph], h.end[0, ph]), (w.start[0, pw], w.end[0, pw])
 
@@ -43,7 +43,7 @@ def unclipped(plan: RoiPlan[Any], ph: int, pw: int) -> tuple[Pair, Pair]:
 def geometry_of(
     case: Case[RoiLayer], at: Index, plan: RoiPlan[Any], clipped: tuple[Pair, Pair], lines: AxisLines
 ) -> dict[str, Any]:
-    """Return the fields of a RoiExplanation that describe a bin, from the plan of one roi; clipped: (rows, columns)."""
+    """Return a RoiExplanation's fields that describe a bin, from the plan of one roi. clipped: (rows, columns)."""
     r, _, ph, pw = at
     given, roi, steps = case.bottoms[1].reshape(-1, 5)[r], plan.rois[0], plan.steps
     shown = type(roi[0])(case.layer.spatial_scale)  # as the layer multiplies
@@ -59,7 +59,7 @@ def geometry_of(
 
 
 def _axis(steps: RoiSteps, axis: AxisSteps, i: int, rois: Pair, first: int, clipped: Pair, *, size: int) -> AxisWork:
-    """Return the numbers of one axis; rois: as given, and as the layer takes them."""
+    """Return the numbers of one axis. rois: as given, and as the layer uses them."""
     given, image = ((roi[1 + first], roi[3 + first]) for roi in rois)
     return AxisWork(
         number=i,
@@ -108,12 +108,12 @@ def _clipped(axis: AxisWork, last: int) -> tuple[str, str]:
 
 
 def _edge(axis: AxisWork, which: int) -> str:
-    """Return an edge, counted from the roi's start on the map."""
+    """Return the arithmetic of an edge, counted from the roi's start on the map, as text."""
     return _plus(f"{axis.number + which} * {exact(axis.length)}", axis.corners[0]) + f" = {exact(axis.edges[which])}"
 
 
 def _in_image(pad_ratio: float, axis: AxisWork) -> Lines:
-    """Return the roi's ends in the image, and how it is widened."""
+    """Return lines on the roi's ends in the image, and on how it is widened."""
     first, last = axis.given
     lines: Lines = [("in the image", _to(axis.given))]
     if pad_ratio:

@@ -1,4 +1,4 @@
-"""The ROI layers explained by their plans: one bin of a roi, and in backward the bins that depend on one cell of the map."""
+"""The ROI layers explained by their plans: one bin of a roi, and in backward all bins that depend on one cell of the map."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _bin(case: Case[RoiLayer], plan: BinPlan, at: Index) -> tuple[tuple[Pair, Pa
 
 
 def _plane(case: Case[RoiLayer], plan: RoiPlan[Any], at: Index) -> Array:
-    """Return the channel of the map that the bin `at` reads; the plan is of its roi only."""
+    """Return the map's channel that the bin `at` reads. The plan is of its roi only."""
     plane: Array = case.x[plan.images[0], case.layer.operator.channel(*at[1:])]
     return plane
 
@@ -138,7 +138,7 @@ def _mean(
     left_out: str,
     **more: Any,
 ) -> Explanation:
-    """Explain the mean of a bin's samples. count: how many it has; left_out: the note where some are not on the map."""
+    """Explain the mean of a bin's samples. count: how many it has; left_out: the note on samples off the map."""
     taken, divisor = _bilinear(_plane(case, plan, at), plan.places, *at[2:]), float(plan.places.per_bin[0])
     lost = count - len(taken)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -175,7 +175,7 @@ def roi_align_max(case: Case[RoiLayer], at: Index) -> Explanation:
 
 
 def _max_samples(plane: Array, plan: SamplePlan, ph: int, pw: int) -> tuple[Sample, ...]:
-    """Return the samples of a bin of Caffe's ROIAlign, as the layer computes them; NaN and -inf as -FLT_MAX."""
+    """Return the samples of a bin of Caffe's ROIAlign, as the layer computes them. NaN and -inf count as -FLT_MAX."""
     found = []
     with np.errstate(invalid="ignore", over="ignore"):
         for h, w in product(*plan.places.of(0, ph, pw)):

@@ -1,4 +1,4 @@
-"""The explanations of the ROI layers: typed numbers of a roi and a bin, and the cells or samples that the bin reads."""
+"""The explanations of the ROI layers: numbers of a roi and a bin, and the cells or samples that the bin reads."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Roi(NamedTuple):
 
 @dataclass(frozen=True)
 class AxisWork:
-    """One axis of a bin: every number between the image and the map, in the type that the layer computes in.
+    """One axis of a bin: every number between the image and the map, in the type in which the layer computes.
 
-    number of count bins; given: the roi's two ends in image pixels; image: widened, if the layer does that; halfway: after
-    the first step to the map; corners: after the second; extent: the roi's length on the map; length: a bin's; edges: of
+    number: the bin's, of count; given: the roi's two ends in image pixels; image: widened, if the layer does that; halfway:
+    after the first step to the map; corners: after the second; extent: the roi's length on the map; length: a bin's; edges: of
     this bin, before rounding; raw: rounded (if the layer rounds), before clipping; clipped: to the map of `size` cells.
     """
 
@@ -54,7 +54,7 @@ class AxisWork:
 
 
 class ScoreMap(NamedTuple):
-    """The score map, of group^2 of output channel d, that a bin reads: c = (d * group + gh) * group + gw."""
+    """The score map that a bin reads, one of group^2 for output channel d: c = (d * group + gh) * group + gw."""
 
     d: int
     group: int
@@ -76,7 +76,7 @@ Lines = list[tuple[str, str]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RoiExplanation(Explanation):
-    """One bin of one roi. map: the feature map's blob; channel: of the map; scale: spatial_scale.
+    """One bin of one roi. map: the feature map's blob; channel: the map's; scale: spatial_scale.
 
     rows, columns: the bin's two axes; score_map: for position-sensitive layers; axis_lines: the steps from the image to
     the bin, as text.
@@ -101,18 +101,18 @@ class RoiExplanation(Explanation):
         return lines
 
     def read(self) -> str:
-        """Return the channel of the map that the bin reads."""
+        """Return the map's channel that the bin reads, as text."""
         return place(self.map, (self.roi.image, self.channel))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CellsExplanation(RoiExplanation):
-    """A bin of whole cells: `cells` (rows, columns) are their values, the first at (rows.clipped[0], columns.clipped[0])."""
+    """A bin of whole cells: `cells` are their values (rows, columns), the first at (rows.clipped[0], columns.clipped[0])."""
 
     cells: NDArray[Any]
 
     def grid(self, rows: int, mark: Index | None = None) -> list[str]:
-        """Return the cells with their values; the marked one between asterisks."""
+        """Return a table of the cells' values, with the marked one between asterisks."""
         top, left = int(self.rows.clipped[0]), int(self.columns.clipped[0])
         height, width = self.cells.shape
         what = f"  the bin reads {height} x {width} = {self.cells.size} cells of {self.read()}"
@@ -163,7 +163,7 @@ class MeanBinExplanation(CellsExplanation):
 
 
 class Neighbour(NamedTuple):
-    """A cell that a sample reads: row, column (-1: outside the map, adds 0), its weight and its value."""
+    """A cell that a sample reads: row, column (-1: outside the map, counts as 0), weight and value."""
 
     row: int
     column: int
@@ -182,7 +182,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SamplesExplanation(RoiExplanation):
-    """ROIAlign of all kinds and PSROIAlign: bilinear samples, of which the greatest or the mean is taken.
+    """ROIAlign of all kinds and PSROIAlign: the greatest or the mean of bilinear samples.
 
     samples: those on the map, row by row; greatest: the index of the maximum (None for a mean, or without a maximum);
     divisor: of the sum (0 for a maximum); left_out: a note on samples that are not listed.

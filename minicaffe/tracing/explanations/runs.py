@@ -29,9 +29,8 @@ def with_gradients(
 ) -> Case[Layer]:
     """Return the case with the gradients of one backward through the layer.
 
-    dy, seed: as in explain. Raises Error for another dy.
-
-    weight: the number of a learnable blob of the layer whose diff gets its gradient, too.
+    dy, seed: as in explain. weight: the number of a learnable blob of the layer whose diff gets its gradient, too. Raises Error
+    for an invalid dy.
     """
     node = net.nodes[index]
     tops = node.tops
@@ -49,7 +48,7 @@ def with_gradients(
 
 
 def with_weight_gradient(net: Net, index: int, case: Case[Layer], dy: str | ArrayLike | None, seed: int) -> Case[Layer]:
-    """Return the case with dw, what one backward adds to the diff of the learnable blob case.number; else as with_gradients."""
+    """Return with_gradients' case, and dw: what one backward adds to the diff of the learnable blob case.number."""
     blob = net.layers[index].blobs[case.number]
     kept = blob.read_diff().copy()
     blob.zero_diff()
@@ -61,7 +60,7 @@ def with_weight_gradient(net: Net, index: int, case: Case[Layer], dy: str | Arra
 
 
 def _put_dy(net: Net, index: int, dy: str | ArrayLike | None, seed: int) -> str:
-    """Set the diffs of the layer's tops; return a note that says how."""
+    """Set the diffs of the layer's tops; return a note on them."""
     tops = net.nodes[index].tops
     if dy is None and (readers := _way_to_losses(net, index)) is not None:
         for i in (index, *readers):
@@ -105,7 +104,7 @@ def _backward(net: Net, i: int) -> None:
 
 @contextmanager
 def _weight_gradients(net: Net, index: int, weight: int | None) -> Iterator[None]:
-    """Let no layer add to the diffs of its weights, except this one to that of its blob number `weight`."""
+    """In the block, let only blob `weight` of this layer get a weight gradient."""
     kept = [(layer, layer.param_propagate_down) for layer in net.layers]
     for layer, wanted in kept:
         layer.param_propagate_down = [layer is net.layers[index] and i == weight for i in range(len(wanted))]
@@ -139,18 +138,18 @@ def explain(  # noqa: PLR0913 - public, by keyword
     notes: Sequence[str] = (),
     prefix: str = "",
 ) -> Explanation:
-    """Explain one number of a layer: the net runs up to the layer on its current inputs.
+    """Explain one number of a layer. The net runs up to the layer on its current inputs.
 
-    Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column). Of a layer of
-    boxes the whole row: roi of Proposal, ProposalTarget, BoxAnnotatorOHEM, index of DetectionOutput; anchor (row, column of the
-    map, number there) tells what became of one in a Proposal. layer "detection", if no layer has that name, is the step after
-    a Faster R-CNN or R-FCN: index, where the best detection is 0, or roi. size: the photo's height and width (default: from
-    im_info).
+    Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column). For a layer of
+    boxes a whole row is explained: roi for Proposal, ProposalTarget and BoxAnnotatorOHEM, index for DetectionOutput. anchor
+    (row, column of the map, number there) shows what happened to an anchor in a Proposal. layer "detection", if no layer has
+    that name, is the step after a Faster R-CNN or R-FCN: index, where the best detection is 0, or roi. size: the photo's height
+    and width (default: from im_info).
     Backward: the gradient in the element `at` of bottom number `bottom`; for an ROI layer also channel, cell (row, column) and
-    item (the image of the batch). weight: instead the gradient in the element `at` of a learnable blob of the layer, its
-    number, name ("bias"), or both names ("conv1.1"). dy: None for the gradient of the loss, or ones if no loss depends on the
-    layer; "ones", "random" (with seed) or an array sets the first top's dy. Weights and their diffs do not change.
-    start: the number of the layer from which the net runs; what those before it computed stays.
+    item (the image of the batch). weight: instead the gradient in the element `at` of a learnable blob of the layer, given by
+    its number, its name ("bias"), or both names ("conv1.1"). dy: None for the gradient of the loss, or ones if no loss depends
+    on the layer; "ones", "random" (with seed) or an array sets the first top's dy. Weights and their diffs do not change.
+    start: the number of the layer from which the net runs; the results of earlier layers are kept.
     notes: shown at the head of the text. prefix: put before the names of these arguments in errors.
     Raises Error for indices out of range and for types that are not covered.
     """
@@ -192,7 +191,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
 
 
 def _covered(table: Table[Callable[..., Any]], layer: Layer, what: str = "") -> Callable[..., Any]:
-    """Return the function of the layer's type. Raises Error that names the types which have one."""
+    """Return the function that explains the layer's type. Raises Error, which names the types that have one."""
     found = table.get(type(layer))
     if found is None:
         covered = ", ".join(table.names())
@@ -201,7 +200,7 @@ def _covered(table: Table[Callable[..., Any]], layer: Layer, what: str = "") -> 
 
 
 def _check_number(net: Net, index: int, number: int, backward: bool, prefix: str) -> None:
-    """Check that the layer has this top, or in backward this bottom with a gradient. Raises Error."""
+    """Raise Error unless the layer has this top, or in backward this bottom with a gradient."""
     layer, node = net.layers[index], net.nodes[index]
     count, what = (len(node.bottoms), "bottom") if backward else (len(node.tops), "top")
     head = f'{layer.type} layer "{layer.name}":'
@@ -215,9 +214,9 @@ def _check_number(net: Net, index: int, number: int, backward: bool, prefix: str
 
 @contextmanager
 def _gradient_wanted(net: Net, layer: Layer | None = None, number: int = 0) -> Iterator[None]:
-    """Let forward keep all that backward needs, also in a net without a loss.
+    """In the block, let forward keep everything that backward needs, even in a net without a loss.
 
-    layer, number: keep also what the gradient in this blob needs, of a layer that training leaves alone.
+    layer, number: also keep what the gradient in this learnable blob needs, even if training does not change it.
     """
     kept = [(each, each.gradient_wanted, each.param_propagate_down) for each in net.layers]
     for each in net.layers:
@@ -232,8 +231,9 @@ def _gradient_wanted(net: Net, layer: Layer | None = None, number: int = 0) -> I
 
 
 def _forward(net: Net, index: int, number: int, start: int, whole: bool, notes: Sequence[str]) -> Case[Layer]:
-    """Run the net from layer number start up to the layer, or to its end, and copy the layer's bottoms before it ran and its
-    tops after.
+    """Run the net from layer `start` up to the layer, or if whole to its end; return the layer's Case.
+
+    The bottoms are copied before the layer runs, the tops after it.
     """
     bottoms, tops = net.nodes[index].bottoms, net.nodes[index].tops
     before: list[Array] = []
@@ -263,14 +263,14 @@ def _run(net: Net, first: int, last: int) -> None:
 
 
 def shown_name(net: Net, blob: str) -> str:
-    """Return a bottom's name in the prototxt: for a top of an inserted Split, the blob that it copies."""
+    """Return a bottom's name in the prototxt. For a top of an inserted Split, that is the blob that the Split copies."""
     split = net.layer_dict.get(blob.rpartition("_")[0])  # as insert_splits names its tops
     return str(split.param.bottom[0]) if isinstance(split, Split) and blob in split.param.top else blob
 
 
 @contextmanager
 def _statistics_kept(net: Net) -> Iterator[None]:
-    """Restore the blobs that forward writes (BatchNorm's running statistics)."""
+    """After the block, restore the learnable blobs that forward writes (BatchNorm's running statistics)."""
     # Blobs that no gradient moves (lr_mult: 0) are those that a forward pass may write.
     running = [b for layer in net.layers for b, moved in zip(layer.blobs, layer.param_propagate_down) if not moved]
     kept: list[tuple[Blob, Array]] = [(b, b.read_data().copy()) for b in running]

@@ -1,4 +1,4 @@
-"""PriorBox, DetectionOutput and MultiBoxLoss explained: a prior, a detection back to its prior, and what SSD's loss adds up."""
+"""PriorBox, DetectionOutput and MultiBoxLoss explained: a prior, a detection and its prior, and the sum of SSD's loss."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def prior_box(case: Case[PriorBox], at: Index) -> RowExplanation:
 
 
 class Kept(NamedTuple):
-    """One detection: its class, prior, the class's candidates in order, those kept by NMS, and its place among the kept."""
+    """One detection: its class and prior, the class's candidates in order, those kept by NMS, and its place among them."""
 
     label: int
     prior: int
@@ -113,7 +113,7 @@ def image_of(case: Case[DetectionOutput], image: int) -> Image:
 
 
 class Ranked(NamedTuple):
-    """One class of an image: its priors above the threshold, best first, and those of them that NMS keeps, in that order."""
+    """One class of an image: its priors above the threshold, best first, and those that NMS keeps, in the same order."""
 
     label: int
     ranked: NDArray[np.intp]
@@ -121,7 +121,7 @@ class Ranked(NamedTuple):
 
 
 def ranked(case: Case[DetectionOutput], image: Image) -> list[Ranked]:
-    """Rank the boxes of every class but the background."""
+    """Return the ranked boxes of every class but the background."""
     param, suppression = case.layer.param.detection_output_param, case.layer.param.detection_output_param.nms_param
     least = param.confidence_threshold if param.HasField("confidence_threshold") else -np.inf
     top_k = suppression.top_k if suppression.HasField("top_k") and suppression.top_k >= 0 else None
@@ -175,7 +175,7 @@ def detection_output(case: Case[DetectionOutput], at: Index) -> RowExplanation:
 def _decoded(
     case: Case[DetectionOutput], image: Image, slot: int, prior: int
 ) -> tuple[tuple[float, ...], list[str], tuple[float, ...]]:
-    """Return the box of a prior's code worked out in float64, its steps, and each corner's rounding."""
+    """Return the box of a prior's code, computed in float64, its steps, and each corner's rounding."""
     param = case.layer.param.detection_output_param
     box, variances = (values[prior].astype(np.float64) for values in image.priors)
     code = image.codes[slot, prior].astype(np.float64)
@@ -212,7 +212,7 @@ def _move_text(code: float, variance: float, encoded: bool) -> str:
 
 
 def _ranked_lines(case: Case[DetectionOutput], image: Image, found: Kept, slot: int) -> list[str]:
-    """Return the detection's place by score, and NMS's part."""
+    """Return lines on the detection's rank by score, and on NMS."""
     param, threshold = case.layer.param.detection_output_param, case.layer.param.detection_output_param.nms_param.nms_threshold
     boxes = image.boxes[slot]
     rank = int(np.flatnonzero(found.ranked == found.prior)[0])
@@ -238,7 +238,7 @@ def _ranked_lines(case: Case[DetectionOutput], image: Image, found: Kept, slot: 
 
 
 class Learning(NamedTuple):
-    """The inputs and picks of MultiBoxLoss.
+    """The inputs of MultiBoxLoss and the priors that it picks.
 
     codes (N, P, L, 4), scores (N, P, C), each image's true boxes and priors, the picks, the targets (N, P, C), a mask of the
     priors whose confidence counts (N, P), and the divisor.
@@ -306,7 +306,7 @@ def multi_box_loss(case: Case[MultiBoxLoss], at: Index) -> Explanation:
 
 
 def _rows(shape: Index, image: Array, flat: Array) -> Array:
-    """Return the indices of elements of a blob (N, ...): number flat of its image."""
+    """Return the indices of elements of a blob (N, ...). image: their images; flat: their numbers in the image."""
     return indices(image * (math.prod(shape[1:])) + flat, shape)
 
 

@@ -24,7 +24,7 @@ LABEL = {1: "an object", 0: "background", -1: "not trained"}
 
 
 def transform(box: Array, gt: Array) -> tuple[tuple[float, ...], list[str]]:
-    """Return dx, dy, dw, dh from a box (4,) to a gt box (4,), and the steps."""
+    """Return dx, dy, dw, dh from a box (4,) to a gt box (4,), and the steps as lines."""
     values, steps = [0.0] * 4, [["", "x", "y"], *([label] for label in ("size", "centre", "the gt box's", "", "target", ""))]
     for axis in (0, 1):
         (size, centre), (gt_size, gt_centre) = (_side(np.asarray(b, np.float64), axis) for b in (box, gt))
@@ -44,7 +44,7 @@ def _side(box: Array, axis: int) -> tuple[float, float]:
 
 
 def normalised(values: tuple[float, ...], means: object, stds: object) -> tuple[tuple[float, ...], str]:
-    """Return (values - means) / stds, and its step."""
+    """Return (values - means) / stds, and the step as text."""
     mean, std = (np.broadcast_to(np.asarray(v, np.float64), 4) for v in (means, stds))
     found = tuple(float(v) for v in (np.array(values) - mean) / std)
     each = (f"({number(v)} - {signed(m)}) / {number(s)} = {number(f)}" for v, m, s, f in zip(values, mean, std, found))
@@ -52,7 +52,7 @@ def normalised(values: tuple[float, ...], means: object, stds: object) -> tuple[
 
 
 def overlap_lines(box: Array, gt_boxes: Array, overlaps: Array, rows: int) -> list[str]:
-    """Return the overlaps of a box with the gt boxes."""
+    """Return lines on the overlaps of a box with the gt boxes."""
     if not len(gt_boxes):
         return ["there are no gt boxes"]
     body = [["gt box", "class", "", "overlap = shared / union"]]
@@ -102,7 +102,7 @@ def _labels_formula(layer: AnchorTarget) -> str:
 
 
 def _anchor_label(case: Case[AnchorTarget], i: int, labels: Array, overlaps: Array, inside: Array) -> tuple[float, list[str]]:
-    """Return the label of anchor i after the draw of the run, and the steps."""
+    """Return the label of anchor i after the run's random sampling, and the steps."""
     train, own = case.layer.train, int(labels[i])
     drawn = by_position(case.tops[0].reshape(1, -1, *case.bottoms[0].shape[2:]), 1)[:, 0]
     most = float(overlaps[i].max(initial=0.0))
@@ -129,9 +129,7 @@ def _anchor_label(case: Case[AnchorTarget], i: int, labels: Array, overlaps: Arr
 def _anchor_number(
     case: Case[AnchorTarget], k: int, label: float, anchor: Array, gt_boxes: Array, overlaps: Array
 ) -> tuple[float, str, list[str]]:
-    """Return number k of a target or of a weight, its formula and steps; overlaps: empty for an anchor that leaves the
-    image.
-    """
+    """Return number k of an anchor's target or weights, its formula and steps. overlaps: empty if it leaves the image."""
     train, which = case.layer.train, case.number
     if which == 1:
         formula = (
@@ -203,7 +201,7 @@ def proposal_target(case: Case[ProposalTarget], at: Index) -> RowExplanation:
 
 
 def _roi_label(case: Case[ProposalTarget], most: Array, source: int) -> tuple[bool, list[str]]:
-    """Return True for foreground, and the steps; most (R,): each roi's largest overlap."""
+    """Return whether a roi is foreground, and the steps. most (R,): each roi's largest overlap."""
     train, own = case.layer.train, float(most[source])
     foreground = own >= train.fg_thresh
     count = int((most >= train.fg_thresh).sum())
@@ -219,8 +217,9 @@ def _roi_label(case: Case[ProposalTarget], most: Array, source: int) -> tuple[bo
 def _roi_number(
     case: Case[ProposalTarget], label: float, number_of: tuple[int, int], roi: Array, gt: Array | None
 ) -> tuple[float, str, list[str]]:
-    """Return the number of a class's target or weights, its formula and steps; number_of: class, 0 to 3; gt: None for
-    background.
+    """Return a number of a class's target or weights, its formula and steps.
+
+    number_of: the class, and 0 to 3; gt: None for background.
     """
     train, (block, k) = case.layer.train, number_of
     column = (1 if train.agnostic else int(label)) if label > 0 else -1

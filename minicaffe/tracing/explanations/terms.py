@@ -20,7 +20,7 @@ COLUMNS = 12
 
 
 def number(value: Any) -> str:
-    """Write a number with 6 digits: 1, 2.5, 0.333333, 1.2e-07."""
+    """Return a number as text with 6 digits: 1, 2.5, 0.333333, 1.2e-07."""
     if isinstance(value, int | np.integer):
         return str(value)
     value = float(value)
@@ -28,7 +28,7 @@ def number(value: Any) -> str:
 
 
 def exact(value: Any) -> str:
-    """Write a number with all digits of a float32, or 10 of a float64."""
+    """Return a number as text with all digits of a float32, or 10 of a float64."""
     # the shortest text that reads back as this float32
     if isinstance(value, np.float32) and np.isfinite(value) and 1e-5 <= abs(value) < 1e7:
         return np.format_float_positional(value, unique=True, trim="-")
@@ -37,17 +37,17 @@ def exact(value: Any) -> str:
 
 
 def signed(value: Any) -> str:
-    """Write a number, in parentheses if negative, to stand after an operator."""
+    """Return a number as text to stand after an operator: in parentheses if negative."""
     return f"({number(value)})" if value < 0 else number(value)
 
 
 def place(blob: str, index: Sequence[int]) -> str:
-    """Write `conv1[0, 2, 3, 4]`; for a scalar only the name."""
+    """Return an element's name: `conv1[0, 2, 3, 4]`; for a scalar only the blob's."""
     return f"{blob}[{', '.join(map(str, index))}]" if len(index) else blob
 
 
 def table(rows: Sequence[Sequence[str]], *, left: int = 1, indent: str = "  ") -> list[str]:
-    """Align rows of cells as lines: the first `left` columns to the left, the others to the right."""
+    """Return rows of cells as aligned lines: the first `left` columns to the left, the others to the right."""
     if not rows:
         return []
     widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
@@ -67,7 +67,7 @@ Index = tuple[int, ...]
 
 
 class Term(NamedTuple):
-    """One line of a sum: the element it comes from, its columns by name, and what it adds."""
+    """One line of a sum: the element it comes from, its columns by name, and the number that it adds."""
 
     blob: str
     at: Index
@@ -76,18 +76,18 @@ class Term(NamedTuple):
 
 
 def flat_index(at: Sequence[Any], shape: Index) -> int:
-    """Return the index `at` into an array of this shape as the number of the element in its memory; 0 of a scalar."""
+    """Return the flat index of the element `at` in an array of this shape; 0 for a scalar."""
     return int(np.ravel_multi_index(at, shape)) if len(at) else 0
 
 
 def indices(flat: Array, shape: Index) -> Array:
-    """Return flat indices (T,) into an array of this shape as indices (T, axes)."""
+    """Return the indices (T, axes) of flat indices (T,) into an array of this shape."""
     return np.stack(np.unravel_index(flat, shape), axis=1) if shape else np.zeros((len(flat), 0), int)
 
 
 @dataclass(frozen=True, eq=False)
 class Terms(Sequence[Term]):
-    """The terms of a sum, as arrays: which blob (T,) of `blobs`, places (T, axes), columns by name (T,), product (T,).
+    """The terms of a sum as arrays: which (T,) of `blobs`, places (T, axes), columns by name (T,), product (T,).
 
     padding (T,): whether a place lies on padding around the map, where every number is 0; None: none does.
     """
@@ -109,7 +109,7 @@ class Terms(Sequence[Term]):
 
     @classmethod
     def joined(cls, parts: Sequence[Terms]) -> Terms:
-        """Return the terms of one sum from several blobs, one or more parts with the same columns."""
+        """Return the terms of one sum over several blobs. parts: at least one, all with the same columns."""
         which = np.concatenate([np.full(len(part), i) for i, part in enumerate(parts)])
         columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
         blobs = tuple(part.blobs[0] for part in parts)
@@ -141,21 +141,21 @@ class Terms(Sequence[Term]):
         return (self[i] for i in range(len(self)))
 
     def total(self) -> float:
-        """Return the sum, correctly rounded; with values that are not finite, IEEE's."""
+        """Return the correctly rounded sum, or the IEEE sum if values are not finite."""
         finite = np.isfinite(self.product).all()
         return math.fsum(self.product.tolist()) if finite else float(np.add.reduce(self.product))  # fsum raises for inf - inf
 
     def size(self) -> float:
-        """Return the sum of the absolute terms."""
+        """Return the sum of the terms' absolute values."""
         return float(np.abs(self.product).sum())
 
     def _where(self, i: int) -> str:
-        """Return the place of one term, as text."""
+        """Return the place of term i as text."""
         term = self[i]
         return place(term.blob, term.at) + " (padding)" * (self.padding is not None and bool(self.padding[i]))
 
     def lines(self, rows: int) -> list[str]:
-        """Return a table; of more than `rows` terms the largest, in order, and the sum of the others."""
+        """Return a table of the terms. Of more than `rows`, it has the largest, in order, and the sum of the others."""
         shown = np.arange(len(self))
         if len(self) > rows:
             shown = np.sort(np.argsort(-np.abs(self.product), kind="stable")[:rows])  # the largest, back in their order

@@ -54,12 +54,12 @@ def convolution_gradient(case: Case[Convolution], at: Index) -> Explanation:
 
 
 def _inside(index: Array, shape: Index) -> Array:
-    """Return a mask (T,) of the places index (T, axes) that an array of this shape has."""
+    """Return a mask (T,) of the indices (T, axes) that lie inside an array of this shape."""
     return np.asarray(((index >= 0) & (index < np.array(shape))).all(axis=1))
 
 
 def _padding_text(layer: Convolution, padding: Array) -> tuple[str, ...]:
-    """Say how many taps of the window lie on padding, if any do."""
+    """Return a sentence on the number of the window's taps that lie on padding, if any do."""
     taps = math.prod(layer.window.kernel[: layer.spatial_axes])
     count = int(padding.sum()) * taps // max(len(padding), 1)
     return (f"{count} of the {taps} taps lie on padding, where x is 0",) if count else ()
@@ -70,8 +70,9 @@ def _connected(
 ) -> tuple[Array, Array, tuple[str, ...]]:
     """Return the elements that weights connect with the element `at`.
 
-    They are the index (T, axes) into an array of `shape`, the weights (T,), and the group as text. reads: `at` is a window that
-    reads the elements; otherwise a pixel that they read. channels: how many the array of `at` and that of the elements have.
+    They are given as the index (T, axes) into an array of `shape`, the weights (T,), and the group as text. reads: whether `at`
+    is a window that reads the elements, instead of a pixel that they read. channels: the numbers of channels of the array of
+    `at` and of the elements'.
     """
     index, taps = _places(layer, shape, at, reads)
     channel, (own, per_group) = at[layer.axis], (count // layer.group for count in channels)
@@ -87,8 +88,9 @@ def _connected(
 
 
 def _places(layer: Convolution, shape: Index, at: Index, reads: bool) -> tuple[Array, Array]:
-    """Return the pixels (T, axes without C) that the window `at` reads, also on padding, or the windows that read the pixel
-    `at`; and their taps.
+    """Return the pixels (T, axes without C) that the window `at` reads, also on padding, and their taps.
+
+    If not reads, return the windows that read the pixel `at`, and their taps.
     """
     axes = zip(layer.window.reads(), at[layer.axis + 1 :], shape[layer.axis + 1 :])
     ends = [list(zip(axis.taps(i), itertools.count())) if reads else axis.readers(i, count) for axis, i, count in axes]
@@ -120,15 +122,16 @@ def _bias_terms(case: Case[Convolution], top: int, channel: int) -> Terms:
 
 
 def _channels(layer: Convolution, at: Index, transposed: bool) -> tuple[int, int]:
-    """Return the bottom's and the top's channel that a weight connects. transposed: of a Deconvolution."""
+    """Return the bottom's and the top's channel that a weight connects. transposed: whether the layer is a Deconvolution."""
     outer, inner = (layer.channels, layer.num_output) if transposed else (layer.num_output, layer.channels)
     other = at[0] // (outer // layer.group) * (inner // layer.group) + at[1]
     return (at[0], other) if transposed else (other, at[0])
 
 
 def _tap_terms(case: Case[Convolution], number: int, at: Index, transposed: bool) -> Terms:
-    """Return dy * x of every pair that the weight `at` connects in bottom and top `number`; without those outside a transposed
-    top.
+    """Return dy * x for every pair that the weight `at` connects in bottom and top `number`.
+
+    If transposed, pairs outside the top are left out.
     """
     layer, axis, (from_, to) = case.layer, case.layer.axis, _channels(case.layer, at, transposed)
     x, dy = np.take(case.bottoms[number], from_, axis), np.take(case.dy[number], to, axis)
@@ -218,7 +221,7 @@ def pooling_gradient(case: Case[Pooling], at: Index) -> Explanation:
 
 
 def _drawn(case: Case[Pooling], at: Index, terms: Terms, steps: tuple[str, ...]) -> Explanation:
-    """Explain STOCHASTIC in TRAIN: the pixel that the run drew."""
+    """Explain STOCHASTIC in TRAIN: the value is the pixel that the run drew."""
     pixel = _drawn_pixel(case, at)
     source = at[:2] + pixel
     value = float(case.x[source]) if pixel else 0.0
@@ -230,7 +233,7 @@ def _drawn(case: Case[Pooling], at: Index, terms: Terms, steps: tuple[str, ...])
 
 
 def _drawn_pixel(case: Case[Pooling], at: Index) -> Index:
-    """Return row and column of the pixel that the window at drew; () for none."""
+    """Return the row and column of the pixel that the run drew in the window `at`; () for none."""
     n, c, i, j = at
     tap = int(case.layer.drawn[n * case.x.shape[1] + c, i, j])
     if tap < 0:
@@ -241,7 +244,7 @@ def _drawn_pixel(case: Case[Pooling], at: Index) -> Index:
 
 
 def _expected(case: Case[Pooling], at: Index, terms: Terms, steps: tuple[str, ...]) -> Explanation:
-    """Explain STOCHASTIC in TEST: the expectation."""
+    """Explain STOCHASTIC in TEST: the value is the expectation."""
     total = terms.total()
     squares = Terms.of(terms.blobs[0], terms.places, {"x": terms.product}, np.square(terms.product), "x * x")
     formula = "y = the sum of x * x / the sum of x over the window: the mean of what TRAIN draws"
@@ -268,7 +271,7 @@ def _expected_gradient(case: Case[Pooling], at: Index, windows: list[tuple[int, 
 
 
 def _span(axis: PoolAxis, i: int) -> Index:
-    """Return window i of a PoolAxis, clipped to the map."""
+    """Return the ends of window i of a PoolAxis, clipped to the map."""
     start, end = axis.spans()
     first = max(int(start[i]), 0)
     return first, max(min(int(end[i]), axis.size), first)  # a window that lies in the padding is empty

@@ -172,7 +172,7 @@ function explainIt(i, blob, role, channel, {rows, columns}) {
 function commandFor(layer, top, at) {
   const {net} = trace;
   const quoted = (text) => (/^[\w./:=,+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
-  const files = [net.file, layer.name, ...net.weights].map(quoted);
+  const files = [net.file, ...net.weights, layer.name].map(quoted);
   const parts = ["minicaffe explain", ...files, net.options, "--at", at.join(","), top ? `--top ${top}` : ""];
   return [{class: "command", tabindex: 0}, parts.filter(Boolean).join(" ")];
 }

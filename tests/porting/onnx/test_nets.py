@@ -146,6 +146,23 @@ def test_a_layer_without_a_form_is_named_with_the_net_before_it(tmp_path: Path) 
     export_onnx(net, tmp_path / "model.onnx", until="relu")
 
 
+def test_an_input_changed_in_place(tmp_path: Path) -> None:
+    text = 'input: "x" input_shape { dim: 1 dim: 3 } layer { name: "r" type: "ReLU" bottom: "x" top: "x" }'
+    net = Net(parse_net(text + ' layer { name: "p" type: "Power" bottom: "x" top: "y" power_param { scale: 2 } }'), TEST)
+    export_onnx(net, tmp_path / "model.onnx")
+    (made,) = run_model(tmp_path / "model.onnx", {"x": np.array([[1, -2, 3]], np.float32)}).values()
+    assert made.tolist() == [[2, 0, 6]]
+    with pytest.raises(Error, match='input "x", changed in place, is also an output'):
+        export_onnx(Net(parse_net(text), TEST), tmp_path / "model.onnx")
+
+
+def test_a_loss_without_a_top_has_no_form(tmp_path: Path) -> None:
+    inputs = 'input: "x" input_shape { dim: 2 dim: 3 } input: "y" input_shape { dim: 2 dim: 3 }'
+    net = Net(parse_net(f'{inputs} layer {{ name: "loss" type: "EuclideanLoss" bottom: "x" bottom: "y" }}'), TEST)
+    with pytest.raises(LayerError, match="it computes a loss, for training"):
+        export_onnx(net, tmp_path / "model.onnx", until="loss")
+
+
 REFUSED = {
     'type: "EuclideanLoss" bottom: "x" bottom: "x" top: "y"': "it computes a loss, for training",
     'type: "DummyData" top: "y" dummy_data_param { shape { dim: 2 } }': "it reads data; replace it with an Input layer",

@@ -56,6 +56,16 @@ def test_a_gradient_with_inputs(net: Path, tmp_path: Path) -> None:
     assert run(net, "pool", *options, "--item", 0).stdout == result.stdout
 
 
+def test_the_layer_comes_last_or_as_before_first(net: Path, tmp_path: Path) -> None:
+    weights, cell = tmp_path / "pool.caffemodel", ("--at", "0,0,1,1")  # a file with the name of another layer
+    Net(net).save(weights)
+    last = run(net, weights, "conv", *cell)
+    assert last.exit_code == 0, last.output
+    assert "no weights given" not in last.stderr
+    assert run(net, "conv", weights, *cell).stdout == run(net, "conv", "--weights", weights, *cell).stdout == last.stdout
+    assert "conv9" in run(net, weights, "conv9", *cell).output
+
+
 def test_rows(net: Path) -> None:
     short, long = (run(net, "conv", "--at", "0,0,1,1", "--rows", n).stdout for n in (3, 8))
     assert "5 smaller terms not shown, together" in short and "not shown" not in long

@@ -308,6 +308,12 @@ def test_a_weights_gradient_of_the_loss_is_trainings() -> None:
     assert found.value == MAP[0, 0].sum() and "lr_mult is 0" in found.notes[0]
 
 
+def test_a_frozen_bn_learns_nothing() -> None:
+    net = net_of('type: "BN" bn_param { frozen: true }', MAP)
+    with pytest.raises(Error, match=r'BN layer "it": blob 0 \(slope\) has no gradient: bn_param { frozen: true }'):
+        minicaffe.explain(net, "it", (0, 0, 0, 0), weight="slope")
+
+
 def test_running_statistics_stay_beside_a_learnt_scale() -> None:
     net = net_of('type: "BatchNorm" batch_norm_param { scale_bias: true }', MAP, phase=TRAIN)
     kept = [blob.data.copy() for blob in net.params["it"]]

@@ -1,4 +1,4 @@
-"""Functions and classes that written PyTorch source carries along. A form asks for one by its name, `Source.part`."""
+"""Functions and classes that are copied into written PyTorch source. A form requests one by its name with `Source.part`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import resources
 
 @dataclass(frozen=True)
 class Part:
-    """The text of a function or class, and the names of the other parts in it."""
+    """The text of a function or class, and the names of other parts in it."""
 
     text: str
     needs: tuple[str, ...]
@@ -18,7 +18,7 @@ class Part:
 
 @lru_cache(maxsize=1)
 def parts() -> dict[str, Part]:
-    """Return all parts by name, each after those that it may need."""
+    """Return all parts by name, each after those that it needs."""
     folder = resources.files(__package__)
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".py") and file.name != "__init__.py")
     found: dict[str, Part] = {}

@@ -11,8 +11,9 @@ from torch.nn import functional as F
 
 
 def nms(boxes: torch.Tensor, threshold: float, limit: int = 0, unit: float = 1.0) -> torch.Tensor:
-    """Return indices of the boxes (N, 4), best first, that overlap no kept one before by more than threshold; limit: most (0:
-    all).
+    """Return indices of the boxes (N, 4), best first, that overlap no earlier kept one by more than threshold.
+
+    limit: the most boxes (0: all).
 
     unit: 1 where x2 and y2 are pixels in the box, so that its width is x2 - x1 + 1; 0 where they are points.
     """
@@ -115,8 +116,9 @@ def detection_output(
     most_before: int,
     most: int,
 ) -> torch.Tensor:
-    """Return SSD's detections (1, 1, n, 7): image, class, score and corners relative to the image; without any, a row of -1 for
-    each.
+    """Return SSD's detections (1, 1, n, 7): image, class, score and corners relative to the image.
+
+    Without any, they are a row of -1 for each image.
 
     loc: codes (N, P * 4 * classes, or P * 4 where the classes share them); conf (N, P * classes); priors (1, 2, P * 4).
     most_before, most: boxes of a class before the suppression, and of an image after it; -1 for all.
@@ -154,7 +156,7 @@ def detection_output(
 
 
 def decode_bbox(deltas: torch.Tensor, rois: torch.Tensor, means: list[float], stds: list[float]) -> torch.Tensor:
-    """Return rois (R, 5): image, x1, y1, x2, y2, moved by the second four of deltas (R, 8): (R, 5, 1, 1)."""
+    """Return rois (R, 5), image, x1, y1, x2, y2, moved by the second four of deltas (R, 8), as (R, 5, 1, 1)."""
     moves = deltas.reshape(-1, 8)[:, 4:] * deltas.new_tensor(stds) + deltas.new_tensor(means)
     rows = rois.reshape(-1, 5)
     size = rows[:, 3:] - rows[:, 1:3] + 1
@@ -174,9 +176,10 @@ def box_output(
     before: int,
     most: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the best rois (R, 5, 1, 1) of each image, and with their scores (R, 6, 1, 1), from maps (N, K + 4, H, W):
-    scores of K classes, background first, then deltas. fields: width, height and stride of each map. before, most: limits of
-    the NMS.
+    """Return the best rois (R, 5, 1, 1) of each image, and the same with their scores (R, 6, 1, 1).
+
+    maps (N, K + 4, H, W): scores of K classes, background first, then deltas. fields: width, height and stride of each map.
+    before, most: limits of the NMS.
     """
     found = []
     for image in range(len(maps[0])):

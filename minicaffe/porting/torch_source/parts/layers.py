@@ -19,7 +19,7 @@ def pool_windows(
     floor: bool,
     counts_padding: bool = True,
 ) -> torch.Tensor:
-    """Pool as Caffe for any stride and padding: as many windows as start inside the padded map."""
+    """Pool as Caffe for any stride and padding, over all windows that start inside the padded map."""
     ends, lengths = [], []
     for size, k, step, p in zip(x.shape[2:], kernel, stride, pad):
         left = size + 2 * p - k
@@ -39,14 +39,17 @@ def pool_windows(
 
 
 def mvn(x: torch.Tensor, axes: tuple[int, ...], eps: float | None = None) -> torch.Tensor:
-    """Return x less its mean over these of its four axes, over its deviation plus eps; without eps the mean alone."""
+    """Return x minus its mean over these of its four axes, divided by its deviation plus eps; without eps not divided."""
     x = x.reshape(list(x.shape) + [1] * (4 - x.dim()))
     x = x - x.mean(axes, keepdim=True)
     return x if eps is None else x / (x.square().mean(axes, keepdim=True).sqrt() + eps)
 
 
 class Normalize(nn.Module):
-    """x over its Euclidean norm at each position (or of the whole image), times a learnt scale, or one a channel: SSD's."""
+    """SSD's normalization: x over its Euclidean norm, times one learnt scale, or one for each channel.
+
+    The norm is that of each position, or with across_spatial of the whole image.
+    """
 
     def __init__(self, scales: int, across_spatial: bool, eps: float) -> None:
         super().__init__()
@@ -79,15 +82,13 @@ class Scale(nn.Module):
 
 
 def unpool(x: torch.Tensor, mask: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """Return maps (N, C, height, width) of zeros with each number of x (N, C, H, W) at its place h * width + w, which mask
-    has.
-    """
+    """Return maps (N, C, height, width) of zeros, with each number of x (N, C, H, W) at the index in mask, h * width + w."""
     maps = x.new_zeros(x.shape[0], x.shape[1], height * width)
     return maps.scatter(2, mask.flatten(2).long(), x.flatten(2)).unflatten(2, (height, width))
 
 
 class Embed(nn.Module):
-    """The row of a table for each whole number, plus a bias."""
+    """A table's row for each whole number, plus a bias."""
 
     def __init__(self, rows: int, columns: int, bias: bool = True) -> None:
         super().__init__()
@@ -140,8 +141,10 @@ class DeformableConv2d(nn.Module):
     def neighbours(
         self, axis: int, moves: torch.Tensor, windows: tuple[int, int], size: int, rim: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return of the samples (N, deformable, taps, windows) along an axis whether they are inside, the pixels before and
-        after, and the latter's share. It comes from the place within the window, so it is exact far from 0 too.
+        """Return, along an axis, whether the samples are inside, the pixels before and after them, and the latter's weight.
+
+        Samples are (N, deformable, taps, windows). The weight comes from the place within the window, so it is also exact far
+        from 0.
         """
         kernel = self.weight.shape[2:]
         tap = torch.arange(kernel[axis], device=moves.device) * self.dilation[axis]

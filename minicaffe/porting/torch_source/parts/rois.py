@@ -11,7 +11,7 @@ import torch
 
 
 def bilinear(places: torch.Tensor, size: int) -> torch.Tensor:
-    """Return what each of size pixels adds to the values at places (K,) along an axis: (K, size).
+    """Return the weights (K, size) of an axis's pixels in the values at places (K,).
 
     A place past the first or last pixel has that pixel's value, NaN none.
     """
@@ -25,7 +25,7 @@ def bilinear(places: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def sampled(image: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """Return image (C, H, W) at rows (PH, KH) and columns (PW, KW): the sums of the samples of each bin (C, PH, PW)."""
+    """Return the sums of the samples of each bin (C, PH, PW), of image (C, H, W) at rows (PH, KH) and columns (PW, KW)."""
     high, wide = bilinear(rows.flatten(), image.shape[1]), bilinear(columns.flatten(), image.shape[2])
     return high.reshape(*rows.shape, -1).sum(1).to(image) @ image @ wide.reshape(*columns.shape, -1).sum(1).to(image).T
 
@@ -36,7 +36,7 @@ def rounded(x: torch.Tensor) -> torch.Tensor:
 
 
 def bin_edges(start: torch.Tensor, size: torch.Tensor, count: int, most: int) -> list[tuple[int, int]]:
-    """Return the first and end of the cells of each of `count` bins from `start` on, of this size each; within 0 and most."""
+    """Return the first and end cell of `count` bins of this size from `start` on, clipped to 0 and most."""
     index = torch.arange(count + 1, dtype=start.dtype)
     first = torch.floor(index[:-1] * size + start).clamp(0, most).long()
     end = torch.ceil(index[1:] * size + start).clamp(0, most).long()
@@ -44,7 +44,7 @@ def bin_edges(start: torch.Tensor, size: torch.Tensor, count: int, most: int) ->
 
 
 def roi_pool(x: torch.Tensor, rois: torch.Tensor, height: int, width: int, scale: float) -> torch.Tensor:
-    """Pool as ROIPooling: the maximum of each bin of each roi (R, 5): image, x1, y1, x2, y2. (R, C, height, width)."""
+    """Return the maximum of each bin (R, C, height, width), as ROIPooling does. rois (R, 5): image, x1, y1, x2, y2."""
     pooled = []
     for roi in rois.reshape(-1, 5).detach().cpu():
         x1, y1, x2, y2 = rounded(roi[1:] * scale)
@@ -102,8 +102,9 @@ def roi_align(
 
 
 def psroi_align(x: torch.Tensor, rois: torch.Tensor, outputs: int, group: int, scale: float, samples: int) -> torch.Tensor:
-    """Pool as PSROIAlign: bin (i, j) of output c is the mean of samples^2 bilinear samples of score map (c * group + i) * group
-    + j.
+    """Pool as PSROIAlign: bin (i, j) of output c is the mean of samples^2 bilinear samples.
+
+    They are from score map (c * group + i) * group + j.
 
     rois (R, 5): image, x1, y1, x2, y2. Samples at or past a bin's end count as 0. (R, outputs, group, group).
     """
@@ -126,7 +127,7 @@ def psroi_align(x: torch.Tensor, rois: torch.Tensor, outputs: int, group: int, s
 
 
 def roi_align_max(x: torch.Tensor, rois: torch.Tensor, height: int, width: int, scale: float) -> torch.Tensor:
-    """Return the greatest of the bilinear samples, one pixel apart, in each bin of each roi (R, 5): image, x1, y1, x2, y2.
+    """Return the greatest bilinear sample, one pixel apart, in each bin of each roi (R, 5): image, x1, y1, x2, y2.
 
     A sample at a whole coordinate has its pixel twice, one past the map less of it. (R, C, height, width).
     """
@@ -157,9 +158,7 @@ def roi_align_max(x: torch.Tensor, rois: torch.Tensor, height: int, width: int, 
 
 
 def roi_warp(x: torch.Tensor, rois: torch.Tensor, height: int, width: int, scale: float) -> torch.Tensor:
-    """Pool as ROIWarping: one bilinear sample at the start of each bin of each roi (R, 5): image, x1, y1, x2, y2; 0 off the
-    map.
-    """
+    """Pool as ROIWarping: one bilinear sample at the start of each bin, 0 off the map. rois (R, 5): image, x1, y1, x2, y2."""
 
     def axis(first: torch.Tensor, last: torch.Tensor, bins: int, size: int) -> torch.Tensor:
         places = torch.arange(bins, dtype=x.dtype)[:, None] * ((last - first).clamp(min=0) / bins) + first
@@ -173,7 +172,7 @@ def roi_warp(x: torch.Tensor, rois: torch.Tensor, height: int, width: int, scale
 
 
 def mask_resize(x: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """Return x (N, C, H, W) at places i * H / height and j * W / width, bilinear: (N, C, height, width)."""
+    """Return bilinear samples (N, C, height, width) of x (N, C, H, W) at places i * H / height and j * W / width."""
     rows, columns = (
         bilinear(torch.arange(count, dtype=torch.float64) * (size / count), size).to(x)
         for count, size in ((height, x.shape[2]), (width, x.shape[3]))

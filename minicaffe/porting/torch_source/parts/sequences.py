@@ -1,4 +1,4 @@
-"""Layers of sequences, and the reading of weights.
+"""Layers of sequences, and the reader of weights.
 
 LSTM is Caffe's, caffe-lstm's and CTPN's (Caffe's lstm_layer.cpp); RNN Caffe's rnn_layer.cpp; lstm_unit lstm_unit_layer.cpp;
 ctc_greedy the best path of Graves et al., Connectionist Temporal Classification (ICML 2006).
@@ -85,7 +85,7 @@ class RNN(nn.Module):
 
 
 def lstm_unit(c: torch.Tensor, gates: torch.Tensor, cont: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the next c and h (1, S, units) from c, the gates (1, S, 4 units) and cont (1, S), 0 where a sequence begins."""
+    """Return the next c and h (1, S, units), from c, gates (1, S, 4 units) and cont (1, S), 0 where a sequence begins."""
     i, f, o, g = gates.chunk(4, 2)
     c = cont.detach()[..., None] * f.sigmoid() * c + i.sigmoid() * g.tanh()
     return c, o.sigmoid() * c.tanh()
@@ -94,9 +94,10 @@ def lstm_unit(c: torch.Tensor, gates: torch.Tensor, cont: torch.Tensor) -> tuple
 def ctc_greedy(
     scores: torch.Tensor, indicators: torch.Tensor, blank: int, merge: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the likeliest class of each time step of scores (T, N, C), repeats merged, blanks dropped, as labels (N, T, 1,
-    1), -1 after the last; and the sum of the best scores, negated (N, 1, 1, 1). indicators (T, N): a 0 ends the sequence
-    before it.
+    """Return labels (N, T, 1, 1), -1 after the last, and the negated sum of the best scores (N, 1, 1, 1).
+
+    The labels are the likeliest class of each time step of scores (T, N, C), repeats merged, blanks dropped. indicators (T, N):
+    a 0 ends the sequence before it.
     """
     scores = scores.detach()
     steps, sequences = scores.shape[:2]

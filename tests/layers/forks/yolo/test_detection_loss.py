@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
+from minicaffe import Net
 from minicaffe.errors import LayerError
+from minicaffe.formats.prototxt import parse_net
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -107,3 +109,10 @@ def test_no_object_and_a_second_reshape() -> None:
 def test_errors(more: str, bottoms: tuple[np.ndarray, np.ndarray], message: str) -> None:
     with pytest.raises(LayerError, match=message):
         LayerCase(text(more), *bottoms).forward()
+
+
+def test_an_error_names_the_fields_line() -> None:
+    inputs = 'input: "x" input_shape { dim: 13 } input: "t" input_shape { dim: 28 }'
+    layer = 'layer { name: "loss" bottom: "x" bottom: "t" top: "loss" ' + text("\nfield_w: 2") + " }"
+    with pytest.raises(LayerError, match=r"field_w is of MS-CNN's layer, which needs cls_num \(net\.prototxt:2\)"):
+        Net(parse_net(f"{inputs} {layer}", "net.prototxt"))
