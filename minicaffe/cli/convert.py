@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from minicaffe.detection.inputs import fill_inputs, put_array
+from minicaffe.detection.task import class_names, read_class_names
 from minicaffe.errors import Error, WeightsError
 from minicaffe.files import replacing, replacing_together
 from minicaffe.formats.prototxt import NetFile, to_text
@@ -26,7 +27,7 @@ from minicaffe.porting.onnx_import import Imported, compare_with_model, import_o
 from minicaffe.proto import caffe_pb2
 
 from .common import check_apart, check_target, listed, print_table, shape_text, warn
-from .groups import StateOptions, ThreadOptions, fork_option, random_weights_option, seed_option
+from .groups import StateOptions, ThreadOptions, classes_option, fork_option, random_weights_option, seed_option
 from .image_options import InputOptions, SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
 from .terminal import echo
@@ -131,6 +132,7 @@ class ToTorchOptions(InputOptions, StateOptions, ThreadOptions):
     check: bool = check_option()
     seed: int = seed_option()
     random_weights: bool = random_weights_option()
+    classes: str | None = classes_option()
 
 
 @with_options(ToTorchOptions)
@@ -147,13 +149,14 @@ def to_torch_command(options: ToTorchOptions) -> None:
         raise Error(f"--out {options.out}: give the name of a module, as model.py")
     files = (options.out, str(out.with_suffix(".safetensors")))
     for file in files:
-        check_target("--out", file, [options.net, *options.weights, *options.read_files()])
+        check_target("--out", file, [options.net, *options.weights, *options.read_files(), options.classes])
     net = options.load(options.net, options.weights)
+    classes = class_names(net, read_class_names(net, options.classes)) if options.classes else None
     for note in options.fill(net, options.seed):
         if options.check:
             warn(note)
     with replacing_together(options.out) as draft:
-        made = write_source(net, draft)
+        made = write_source(net, draft, classes)
         if options.check:
             print_agreement("the module beside the net", compare_source(net, draft, made), ("the net", "the module"))
     echo(f"written: {', '.join(files)}")
