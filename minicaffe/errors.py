@@ -34,6 +34,10 @@ UNSEEN = re.compile(
 without newline and tab."""
 
 
+_ESCAPED = re.compile(rf"['\n\t\\{UNSEEN.pattern[1:]}")
+"""Inside $'...'."""
+
+
 def written_out(text: str) -> str:
     r"""Return text with UNSEEN characters escaped as \x1b or \u202e, so that none acts on a terminal.
 
@@ -48,8 +52,20 @@ def on_one_line(text: str) -> str:
 
 
 def pasted(word: str, *, path: bool = False) -> str:
-    """Return a word of a command that a shell may be given: quoted, and a path that begins with a dash after ./."""
-    return shlex.quote(f"./{word}" if path and word.startswith("-") else word)
+    """Return a word of a command that a shell may be given: quoted, and a path that begins with a dash after ./.
+
+    One with characters that no terminal shows is quoted as $'a\\x0ab', for bash and zsh.
+    """
+    word = f"./{word}" if path and word.startswith("-") else word
+    if on_one_line(word) == word:
+        return shlex.quote(word)
+    return f"$'{_ESCAPED.sub(_shell_code, word)}'"
+
+
+def _shell_code(character: re.Match[str]) -> str:
+    if character[0] in ("'", "\\"):
+        return f"\\{character[0]}"
+    return f"\\u{ord(character[0]):04x}" if "\x80" <= character[0] <= "\xff" else _code(character)  # \x85 is a byte
 
 
 def first_of(words: Sequence[str], between: str = ", ", most: int = 8) -> str:

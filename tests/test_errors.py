@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
+import subprocess
 
 import pytest
 
-from minicaffe.errors import Error, LayerError, PrototxtError, PrototxtWarning, shortened
+from minicaffe.errors import Error, LayerError, PrototxtError, PrototxtWarning, on_one_line, pasted, shortened
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.net import Net
 
@@ -66,3 +69,17 @@ def test_the_parts_of_a_prototxts_error_are_cut_too() -> None:
 
 def test_errors_are_pickled() -> None:
     assert str(pickle.loads(pickle.dumps(LayerError("a layer")))) == "a layer"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    "word",
+    ["a b", "a\nb", "x'y\t\\z", "\x1bcafe", "\x85x", "\u202eabc", os.fsdecode(b"a\xffb"), "\U000e0001z", "\x07'", "a"],
+)
+def test_a_pasted_word_is_the_same_to_a_shell(word: str) -> None:
+    quoted = pasted(word)
+    assert on_one_line(quoted) == quoted
+    ran = subprocess.run(
+        ["bash", "-c", f"printf %s {quoted}"], check=True, capture_output=True, env={**os.environ, "LC_ALL": "C.UTF-8"}
+    )
+    assert os.fsdecode(ran.stdout) == word

@@ -14,6 +14,7 @@ import numpy as np
 
 from minicaffe.detection.detector import Detector
 from minicaffe.detection.inputs import fill_inputs, image_inputs
+from minicaffe.detection.task import task_of
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import replacing
 from minicaffe.net import Net
@@ -73,10 +74,9 @@ def port_command(options: Options) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A trial's net with its weights, its kind as Pair says, an image for it, and a folder for what is written."""
+    """A trial's net with its weights, an image for it, and a folder for what is written."""
 
     net: Net
-    kind: str
     photo: Path | None
     folder: Path
 
@@ -104,7 +104,7 @@ def try_all(pairs: list[Pair], folder: Path, image: Item | None) -> Iterator[Ver
             warnings.simplefilter("ignore")
             net.copy_from(folder / pair.weights.path)
         with tempfile.TemporaryDirectory() as written:
-            case = Case(net, pair.kind, folder / image.path if image else None, Path(written))
+            case = Case(net, folder / image.path if image else None, Path(written))
             for what, (packages, trial) in TRIALS.items():
                 if lacking := [name for name in packages if find_spec(name) is None]:
                     yield Verdict(pair, what, None, f"{', '.join(lacking)} is not installed")
@@ -126,7 +126,7 @@ def _tried(pair: Pair, what: str, trial: Callable[[Case], str], case: Case) -> V
 
 
 def _forward(case: Case) -> str:
-    if case.photo and case.kind != "net":
+    if case.photo and task_of(case.net).command == "detect" and "rois" not in case.net.inputs:
         found = Detector(case.net, threshold=0.5)(case.photo)
         best = f", the best {found.scores[0]:.3f}" if len(found) else ""
         return f"{len(found)} detections with a score of at least 0.5 on {case.photo.name}{best}"

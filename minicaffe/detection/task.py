@@ -18,7 +18,7 @@ from .flow import flow_blob, pair_inputs
 from .inputs import image_inputs
 from .instances import SCORES, has_instances
 from .pose import map_blobs
-from .reading import Ctpn, text_blob
+from .reading import Ctpn, has_steps, text_blob
 from .segmentation import MOST_CLASSES, is_classes, score_blob
 
 
@@ -53,7 +53,9 @@ def task_of(net: Net) -> Task:
         if number <= MOST_CLASSES:
             return Task("segment", None if is_classes(net, blob) else Classes(number, blob, default_names(number)))
     with suppress(Error):
-        return Task("read" if text_blob(net, net.file) else "run")
+        blob = text_blob(net, net.file)
+        shape = net.blobs[blob].shape
+        return Task("read", Classes(shape[2], blob, None) if has_steps(shape) else None)
     with suppress(Error):
         blob = softmax_output(net, net.file)
         shape = net.blobs[blob].shape

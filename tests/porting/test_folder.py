@@ -17,8 +17,9 @@ from PIL import Image
 from minicaffe import TEST, Error, Net
 from minicaffe.cli import main
 from minicaffe.cli.port import TRIALS, Case, try_all
+from minicaffe.errors import install
 from minicaffe.formats.weights import write_binaryproto
-from minicaffe.porting.folder import Report, look, matching, page, scan, text
+from minicaffe.porting.folder import Report, look, matching, page, scan, steps, text
 from minicaffe.rng import set_random_seed
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
@@ -179,8 +180,9 @@ def test_hints_have_a_number_after_the_word(tmp_path: Path) -> None:
 
 def test_which_weights_fit(folder: Path) -> None:
     report = look(folder)
-    assert [(pair.weights.path, pair.net.path, pair.kind) for pair in report.best] == [
-        ("deploy.caffemodel", "deploy.prototxt", "net")
+    assert [(pair.weights.path, pair.net.path) for pair in report.best] == [("deploy.caffemodel", "deploy.prototxt")]
+    assert [(one.weights, one.net.path, one.task.command) for one in report.runnable] == [
+        (report.best[0].weights, "deploy.prototxt", "classify")
     ]
     of_sigmoid = next(pair for pair in report.pairs if pair.weights.path == "sigmoid.caffemodel")
     assert of_sigmoid.says == "2 of 2 layers fit; BUT the net that was trained has Sigmoid, which this one lacks"
@@ -210,13 +212,77 @@ def test_the_commands_run(folder: Path, tmp_path: Path, monkeypatch: pytest.Monk
     commands = [step.command for step in report.steps]
     files = "'old model/deploy.prototxt' 'old model/deploy.caffemodel'"
     # two means, so that neither is given
-    assert commands[0] == f"minicaffe run {files} --input 'data=old model/photo.jpg' --scale-factor 0.5"
+    assert commands[0] == (
+        f"minicaffe classify {files} 'old model/photo.jpg' --scale-factor 0.5 --labels 'old model/synset.txt'"
+    )
+    run_all(commands)
+    assert {"model.onnx", "trace.html", "rescued.prototxt"} <= set(os.listdir(tmp_path))
+
+
+def run_all(commands: list[str]) -> None:
     for command in commands:
-        if "to-torch" in command and find_spec("torch") is None:
+        if command.startswith("pip install ") or ("to-torch" in command and find_spec("torch") is None):
             continue
         ran = CliRunner().invoke(main, shlex.split(command)[1:])
         assert ran.exit_code == 0, (command, ran.output)
-    assert {"model.onnx", "trace.html", "rescued.prototxt"} <= set(os.listdir(tmp_path))
+
+
+def test_without_weights_and_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random weights, and the clone's image; what reads data gets a deploy net."""
+    require("onnx")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "deploy.prototxt").write_text(NET % ("ReLU", 5))
+    report = look("net")
+    commands = [step.command for step in report.steps]
+    assert commands[0] == f"minicaffe classify net/deploy.prototxt --random-weights {SHAPES / 'scene.png'}"
+    assert "weights: no .caffemodel or .caffemodel.h5 is here: the commands take random ones" in report.missing
+    assert f"an image: the commands take {SHAPES / 'scene.png'}; put yours in its place" in report.missing
+    run_all(commands)
+    (tmp_path / "net" / "deploy.prototxt").write_text(TRAIN)
+    commands = [step.command for step in look("net").steps]
+    assert commands == ["minicaffe deploy net/deploy.prototxt -o deploy.prototxt"]
+    run_all(commands)
+    monkeypatch.chdir(tmp_path / "net")
+    assert look(".").steps[0].command == "minicaffe deploy deploy.prototxt -o deploy_2.prototxt"
+
+
+def test_several_nets_write_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, classes in enumerate((5, 6, 7, 8, 9), 1):
+        Path(f"{number}-a.prototxt").write_text(NET % ("ReLU", classes))
+    Path("0.prototxt").write_text(NET.partition('layer { name: "prob')[0] % ("ReLU", 5))
+    report = look(".")
+    assert [(one.net.path, one.task.command) for one in report.runnable] == [
+        ("1-a.prototxt", "classify"), ("2-a.prototxt", "classify"), ("3-a.prototxt", "classify")
+    ]  # fmt: skip
+    written = [word for step in report.steps for word in shlex.split(step.command) if word.endswith((".py", ".html", ".onnx"))]
+    assert sorted(written) == [
+        f"_{number}_a_{kind}" for number in (1, 2, 3) for kind in ("model.onnx", "model.py", "trace.html")
+    ]  # fmt: skip
+
+
+def test_what_to_install_comes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "find_spec", lambda name: None if name in ("onnxruntime", "torch") else True)
+    found = look(folder).steps
+    kinds = [step.command.split()[1] for step in found]
+    assert kinds[1:5] == ["install", "export", "install", "to-torch"]
+    assert found[1].command == install("onnx")
+    assert found[3].command == install("torch")
+
+
+def test_a_fork_and_unknown_fields_are_in_the_commands(tmp_path: Path) -> None:
+    text = NET.replace("kernel_size: 3", "kernel_size: 3 no_such_field: 1") % ("ReLU", 5)
+    (tmp_path / "deploy.prototxt").write_text(text)
+    commands = [step.command for step in look(tmp_path, fork="pspnet").steps if step.command.startswith("minicaffe")]
+    assert len(commands) == 4 and all("--random-weights --fork pspnet --skip-unknown" in command for command in commands)
+
+
+def test_buttons_copy_the_commands(folder: Path) -> None:
+    report = look(folder)
+    written = page(report)
+    assert written.count('<button type="button" aria-label="Copy the command: ') == len(report.steps) > 0
+    assert "</code><button" in written
 
 
 def test_names_of_strangers_are_one_word_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,9 +293,7 @@ def test_names_of_strangers_are_one_word_of_a_command(tmp_path: Path, monkeypatc
     Net("--limit=layers=1.prototxt", TEST).save("-w;x.caffemodel")
     Image.new("RGB", (14, 11)).save("-`id`.jpg")
     commands = [step.command for step in look(".").steps]
-    assert shlex.split(commands[0])[2:] == [
-        "./--limit=layers=1.prototxt", "./-w;x.caffemodel", "--input", "$(touch OWNED)=-`id`.jpg"
-    ]  # fmt: skip
+    assert shlex.split(commands[0])[2:] == ["./--limit=layers=1.prototxt", "./-w;x.caffemodel", "./-`id`.jpg"]
     for command in commands:  # punctuation outside quotes is a token of its own
         assert not {"$", "(", ")", ";", "`"} & set(shlex.shlex(command, posix=True, punctuation_chars="$();`"))
     assert not any(word.startswith("--limit") for command in commands for word in shlex.split(command))

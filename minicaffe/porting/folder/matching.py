@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.detection.detect import check_detector
-from minicaffe.detection.ssd import ssd_layer
-from minicaffe.errors import Error
+from minicaffe.detection.task import Task, task_of
 from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.weights import WeightsFile
 from minicaffe.layers.neuron.dropout import Dropout
@@ -21,8 +21,10 @@ from minicaffe.registry import types
 
 from .scan import Item, reading, reason
 
+MOST_UNTRAINED = 3
+"""Nets without weights to go on with, at most."""
 TRIED = 6
-"""Nets made for one file of weights, at most: those with the most of its layers' names."""
+"""Nets made for one file of weights, at most: those with the most of its layers' names; and without weights."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +71,22 @@ class Pair:
             text += f"; BUT the net that was trained has {', '.join(self.types)}, which this one lacks"
         return text
 
-    @property
-    def kind(self) -> str:
-        """detector, ssd or net."""
-        if self.made is None:
-            return "net"
-        if ssd_layer(self.made):
-            return "ssd"
-        try:
-            check_detector(self.made)
-        except Error:
-            return "net"
-        return "detector"
+
+@dataclass(frozen=True)
+class Runnable:
+    """A net to go on with, and its weights; None for a net without any, which runs with random ones.
+
+    task: detect only if the net proposes its own rois, read only if a file has its alphabet; else run.
+    """
+
+    net: Item
+    weights: Item | None
+    made: Net = field(repr=False)
+
+    @cached_property
+    def task(self) -> Task:
+        task = task_of(self.made)
+        return Task("run") if task.command == "detect" and "rois" in self.made.inputs else task
 
 
 def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionSettings | None, fork: str) -> list[Pair]:
@@ -98,6 +104,21 @@ def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionS
             of_file.append(_pair(net, file, made[net.path], shared[net.path]))
         found += sorted(of_file, key=lambda pair: (not pair.fits, pair.made is None, -pair.fitting, len(pair.unread)))
     return found
+
+
+def runnable(pairs: Sequence[Pair], nets: Sequence[Item], settings: DetectionSettings | None, fork: str) -> list[Runnable]:
+    """Return what to go on with: each file of weights with the best net that it fits. Without any, the first nets that can be
+    made, those with results first.
+    """
+    best: dict[str, Runnable] = {}
+    for pair in pairs:
+        if pair.fits and pair.made is not None:
+            best.setdefault(pair.weights.path, Runnable(pair.net, pair.weights, pair.made))
+    if best:
+        return list(best.values())
+    made = ((net, _made(net, settings, fork)) for net in nets)
+    found = islice((Runnable(item, None, net) for item, net in made if not isinstance(net, str)), TRIED)
+    return sorted(found, key=lambda one: one.task.command == "run")[:MOST_UNTRAINED]
 
 
 def _layers(weights: Item) -> list[LayerWeights]:
