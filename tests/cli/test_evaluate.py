@@ -46,6 +46,25 @@ def test_the_scene(folder: Path) -> None:
         assert curves.size == (800, 560) and len(curves.getcolors(1 << 20) or []) > 5
 
 
+def test_a_folder_of_labelimg(folder: Path) -> None:
+    """Images and .xml side by side, and no list of images."""
+    scene = json.loads((SHAPES / "scene.json").read_text())["images"][0]
+    names = ["", "circle", "square", "triangle"]
+    objects = "".join(
+        f"<object><name>{names[kind]}</name><pose>Unspecified</pose><truncated>0</truncated><difficult>0</difficult><bndbox>"
+        + "".join(f"<{at}>{value + 1}</{at}>" for at, value in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True))
+        + "</bndbox></object>"
+        for kind, box in zip(scene["classes"], scene["boxes"], strict=True)
+    )
+    Path("scene.xml").write_text(f'<annotation verified="yes"><filename>scene.png</filename>{objects}</annotation>')
+    result = run("evaluate", *NET, ".", *CFG, *NAMES)
+    assert result.exit_code == 0, result.output
+    assert ".: no list of images in it (ImageSets/Main): all 1 annotated images are taken" in result.stderr
+    assert float(result.stdout.split("mean")[1].split()[2]) > 0.9
+    result = run("evaluate", *NET, ".", *CFG)
+    assert result.exit_code == 1 and "--classes FILE gives other names" in result.stderr
+
+
 @pytest.mark.parametrize("form", ["csv", "yolo"])
 def test_what_detect_saves_is_what_it_finds(form: str, folder: Path) -> None:
     saved = "found.csv" if form == "csv" else "."
