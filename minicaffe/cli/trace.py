@@ -188,7 +188,7 @@ def fill(
     options.reshape(net)
     names, files = image_inputs(net), options.files(net)
     file = next((file for name, file in files.items() if name in names and Path(file).suffix.lower() != ".npy"), None)
-    if file and rows_end(net):
+    if file and rows_end(net) and net.blobs[names[0]].shape[1] == 3:
         image = load_image(file)  # SSD's means are not those of the settings
         size = net.blobs[names[0]].shape[2:]
         means, step = options.means or SSD_MEANS, -1 if options.rgb else 1

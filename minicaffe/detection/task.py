@@ -33,10 +33,11 @@ class Task:
 
 
 def task_of(net: Net) -> Task:
-    """Return the task of a net, as its inputs and outputs tell it."""
+    """Return the task of a net, as its inputs and outputs tell it. A detector of grey images is only run."""
     with suppress(Error):
         family = family_of(net)
-        return Task("read" if isinstance(family, Ctpn) else "detect", family.classes(net))
+        takes_image = any(net.blobs[name].shape[1] == 3 for name in image_inputs(net))
+        return Task(("read" if isinstance(family, Ctpn) else "detect") if takes_image else "run", family.classes(net))
     if has_instances(net):
         number = net.blobs[SCORES].shape[1] if SCORES in net.blobs else 0
         return Task("segment", Classes(number, SCORES, default_names(number)))

@@ -247,6 +247,28 @@ def test_without_weights_and_images(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert look(".").steps[0].command == "minicaffe deploy deploy.prototxt -o deploy_2.prototxt"
 
 
+GREY_SSD = """name: "grey" input: "data" input_shape { dim: 1 dim: 1 dim: 8 dim: 9 }
+layer { name: "loc" type: "InnerProduct" bottom: "data" top: "loc" inner_product_param { num_output: 8 } }
+layer { name: "conf" type: "InnerProduct" bottom: "data" top: "conf" inner_product_param { num_output: 6 } }
+layer { name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param { pool: AVE kernel_size: 8 } }
+layer { name: "priors" type: "PriorBox" bottom: "map" bottom: "data" top: "priors"
+  prior_box_param { min_size: 4 } }
+layer { name: "out" type: "DetectionOutput" bottom: "loc" bottom: "conf" bottom: "priors" top: "out"
+  detection_output_param { num_classes: 3 nms_param { nms_threshold: 0.45 } confidence_threshold: 0.1 } }
+"""
+
+
+def test_a_detector_of_grey_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """detect takes colours alone; the order of boxes from random weights is not compared."""
+    require("onnx")
+    monkeypatch.chdir(tmp_path)
+    Path("grey.prototxt").write_text(GREY_SSD)
+    commands = [step.command for step in look(".").steps]
+    assert commands[0] == f"minicaffe run grey.prototxt --random-weights --input data={SHAPES / 'scene.png'}"
+    assert not any("--check" in command for command in commands)
+    run_all(commands)
+
+
 def test_several_nets_write_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for number, classes in enumerate((5, 6, 7, 8, 9), 1):

@@ -91,7 +91,8 @@ class _Steps:
             yield from self.installs("to-torch")
             (out,) = self.output("model", ".py", of=one)
             names = words.classes if one.task.command in ("detect", "segment") else ""
-            yield Step("to PyTorch source, checked", f"minicaffe to-torch {words.files}{words.cfg}{names} -o {out} --check")
+            why = f"to PyTorch source{', checked' * bool(words.check)}"
+            yield Step(why, f"minicaffe to-torch {words.files}{words.cfg}{names} -o {out}{words.check}")
         if has_head(one.made) and "trunk.prototxt" not in self.written:  # the rest of another net would have the same name
             out = " ".join(self.output("trunk", ".prototxt", ".caffemodel"))
             yield Step("without its head, for a chip", f"minicaffe cut {words.files}{words.cfg} --drop-head -o {out}")
@@ -119,7 +120,8 @@ class _Steps:
             yield Step("to ONNX, from the photo to boxes, checked", f"minicaffe export {words.files} -o {out} {ends}{names}")
         else:
             names = words.classes if one.task.command in ("detect", "segment") else ""
-            yield Step("to ONNX, checked", f"minicaffe export {words.files} -o {out} --check{words.cfg}{names}")
+            why = f"to ONNX{', checked' * bool(words.check)}"
+            yield Step(why, f"minicaffe export {words.files} -o {out}{words.check}{words.cfg}{names}")
 
 
 class _Words:
@@ -137,6 +139,8 @@ class _Words:
         self.photo = pasted(self.image, path=True)
         self.takes = next(iter(image_inputs(made)), "")
         has_settings = is_scaled_by_settings(one)
+        # The order of boxes with random scores is rounding.
+        self.check = "" if one.weights is None and has_head(made) else " --check"
         self.cfg = f" --cfg {report.path(settings[0])}" if len(settings) == 1 and has_settings else ""
         self.means = "" if has_settings else _means(report)
         names = names_of(report, task)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -168,7 +168,7 @@ def _assembled(
 ) -> ModelProto:
     from onnx import helper
 
-    renamed = _name_after_blobs(graph, list(outputs), {**values, **outputs})
+    renamed = _name_after_blobs(graph, inputs, list(outputs), {**values, **outputs})
 
     def info(name: str, value: Value) -> ValueInfoProto:
         kind = np.dtype(TYPES.get(name, np.float32))
@@ -183,13 +183,17 @@ def _assembled(
     return model
 
 
-def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Value]) -> dict[str, str]:
-    """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it. The new names."""
+def _name_after_blobs(
+    graph: Graph, inputs: Collection[str], outputs: Sequence[str], values: dict[str, Value]
+) -> dict[str, str]:
+    """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it, but an input keeps its
+    own. The new names.
+    """
     made = {name for node in graph.nodes for name in node.output}
     renamed: dict[str, str] = {}
     for blob in (*outputs, *values):  # outputs first: their names are the model's interface
         name = values[blob].name
-        if name in made and name not in renamed:
+        if name in made and name not in renamed and blob not in inputs:
             renamed[name] = blob
     for node in _with_inner(graph.nodes):
         for names in (node.input, node.output):
