@@ -269,6 +269,37 @@ def test_a_detector_of_grey_images(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run_all(commands)
 
 
+def test_a_fork_that_a_net_needs_is_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    problem = 'PriorBox layer "p": TextBoxes makes each box twice: give --fork textboxes, or Net\'s fork='
+    monkeypatch.setattr(matching, "_made", lambda net, settings, fork: problem)
+    Path("net.prototxt").write_text(NET % ("ReLU", 5))
+    report = look(".")
+    assert [step.command for step in report.steps] == ["minicaffe port . --fork textboxes"]
+    assert f"a net that can be made: net.prototxt: {problem}" in report.missing
+    assert look(".", fork="textboxes").steps == []
+
+
+def test_text_is_read_with_its_alphabet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digits are read's default; another alphabet is a file's, or the net is only run."""
+    monkeypatch.chdir(tmp_path)
+    for classes, command in ((11, "minicaffe read net.prototxt"), (4, "minicaffe run net.prototxt")):
+        Path("net.prototxt").write_text(
+            f"""input: "data" input_shape {{ dim: 1 dim: 1 dim: 8 dim: 20 }}
+            layer {{ name: "conv" type: "Convolution" bottom: "data" top: "conv"
+              convolution_param {{ num_output: {classes} kernel_h: 8 kernel_w: 4 stride: 4 }} }}
+            layer {{ name: "steps" type: "Permute" bottom: "conv" top: "steps"
+              permute_param {{ order: 3 order: 0 order: 1 order: 2 }} }}"""
+        )
+        assert look(".").steps[0].command.startswith(command)
+    Path("letters.txt").write_text("a\nb\nc\n")
+    command = look(".").steps[0].command
+    assert command.startswith("minicaffe read net.prototxt --random-weights") and command.endswith(
+        "--alphabet-file letters.txt"
+    )
+    run_all([command])
+
+
 def test_several_nets_write_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for number, classes in enumerate((5, 6, 7, 8, 9), 1):

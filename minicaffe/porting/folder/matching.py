@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.task import Task, task_of
@@ -76,7 +75,7 @@ class Pair:
 class Runnable:
     """A net to go on with, and its weights; None for a net without any, which runs with random ones.
 
-    task: detect only if the net proposes its own rois, read only if a file has its alphabet; else run.
+    task: detect only if the net proposes its own rois, else run.
     """
 
     net: Item
@@ -106,19 +105,29 @@ def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionS
     return found
 
 
-def runnable(pairs: Sequence[Pair], nets: Sequence[Item], settings: DetectionSettings | None, fork: str) -> list[Runnable]:
+def runnable(
+    pairs: Sequence[Pair], nets: Sequence[Item], settings: DetectionSettings | None, fork: str
+) -> tuple[list[Runnable], dict[str, str]]:
     """Return what to go on with: each file of weights with the best net that it fits. Without any, the first nets that can be
-    made, those with results first.
+    made, those with results first, and why the nets before them cannot be.
     """
     best: dict[str, Runnable] = {}
     for pair in pairs:
         if pair.fits and pair.made is not None:
             best.setdefault(pair.weights.path, Runnable(pair.net, pair.weights, pair.made))
     if best:
-        return list(best.values())
-    made = ((net, _made(net, settings, fork)) for net in nets)
-    found = islice((Runnable(item, None, net) for item, net in made if not isinstance(net, str)), TRIED)
-    return sorted(found, key=lambda one: one.task.command == "run")[:MOST_UNTRAINED]
+        return list(best.values()), {}
+    found: list[Runnable] = []
+    problems: dict[str, str] = {}
+    for item in nets:
+        made = _made(item, settings, fork)
+        if isinstance(made, str):
+            problems[item.path] = made
+        else:
+            found.append(Runnable(item, None, made))
+        if len(found) == TRIED:
+            break
+    return sorted(found, key=lambda one: one.task.command == "run")[:MOST_UNTRAINED], problems
 
 
 def _layers(weights: Item) -> list[LayerWeights]:

@@ -37,9 +37,9 @@ class Verdict:
 
 @dataclass
 class Report:
-    """items: the files; fork: whose layers those are that forks disagree on; runnable: the nets to go on with; pairs: weights
-    and the nets that they may be for, the best first; facts: what the folder tells about the preprocessing; missing: what it
-    lacks; left_out: what was not read; verdicts: of what was tried.
+    """items: the files; fork: whose layers those are that forks disagree on; runnable: the nets to go on with; unmade: nets
+    without weights that cannot be made, and why; pairs: weights and the nets that they may be for, the best first; facts: what
+    the folder tells about the preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried.
     """
 
     folder: Path
@@ -47,6 +47,7 @@ class Report:
     left_out: list[str]
     fork: str = ""
     runnable: list[Runnable] = field(default_factory=list)
+    unmade: dict[str, str] = field(default_factory=dict)
     pairs: list[Pair] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -77,7 +78,7 @@ def look(folder: str | PathLike[str], *, fork: str = "") -> Report:
     found, nets = report.of(SETTINGS), report.of(NET)
     settings = found[0].content if len(found) == 1 else None
     report.pairs = pairs_of(nets, report.of(WEIGHTS), settings, fork)
-    report.runnable = runnable(report.pairs, nets, settings, fork)
+    report.runnable, report.unmade = runnable(report.pairs, nets, settings, fork)
     report.facts = list(dict.fromkeys(fact for item in report.items for fact in item.facts))
     report.missing = list(_missing(report))
     report.steps = list(steps_of(report))
@@ -110,6 +111,8 @@ def _missing(report: Report) -> Iterator[str]:
         classes = one.task.classes
         if one.weights and classes and classes.number > 1 and not classes.names and not names_of(report, one.task):
             yield f"the names of the {classes.number} classes of {one.net.path}"
+    for net, problem in () if report.runnable else report.unmade.items():
+        yield f"a net that can be made: {net}: {problem}"
     if report.runnable and not report.of(IMAGE):
         yield f"an image: the commands take {on_one_line(example_image())}; put yours in its place"
 

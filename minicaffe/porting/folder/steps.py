@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import string
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from minicaffe.detection.families import family_of
 from minicaffe.detection.inputs import image_inputs
 from minicaffe.detection.task import Task
 from minicaffe.errors import Error, install, pasted
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.data.input import Input
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
@@ -26,7 +29,7 @@ from minicaffe.porting.retarget import retarget
 from minicaffe.registry import exports
 
 from .matching import Runnable
-from .scan import IMAGE, NAMES, NET, SETTINGS, SOLVER, STATE, WEIGHTS, Item
+from .scan import IMAGE, NAMES, NET, SETTINGS, SOLVER, STATE, WEIGHTS, Item, reading
 
 if TYPE_CHECKING:
     from .report import Report
@@ -132,8 +135,7 @@ class _Words:
         self.task, self.made = task, made
         self.net = report.path(one.net)
         weights = report.path(one.weights) if one.weights else "--random-weights"
-        fork = f" --fork {pasted(report.fork)}" if report.fork else ""
-        self.files = f"{self.net} {weights}{fork}" + " --skip-unknown" * bool(made.skipped)
+        self.files = f"{self.net} {weights}{_fork(report)}" + " --skip-unknown" * bool(made.skipped)
         images = [str(report.folder / item.path) for item in report.of(IMAGE)] or [example_image()]
         self.image, self.second = images[0], images[min(1, len(images) - 1)]
         self.photo = pasted(self.image, path=True)
@@ -173,7 +175,8 @@ class _Words:
             second = pasted(self.second, path=True)
             why = "the flow from one image to another"
             return Step(why, f"minicaffe flow {self.files} {self.photo} {second}{means} --draw flow.png")
-        if self.task.command == "read":
+        digits = self.task.classes is None or self.task.classes.number in (2, len(string.digits) + 1)  # 2: a CTPN's
+        if self.task.command == "read" and (self.classes or digits):
             return Step("read text", f"minicaffe read {self.files} {self.photo}{self.cfg}{means}{self.classes}")
         given = f" --input {pasted(f'{self.takes}={self.image}')}{means}" if self.takes else ""
         return Step("run it on an image" if self.takes else "run it", f"minicaffe run {self.files}{given}")
@@ -184,18 +187,27 @@ def steps_of(report: Report) -> Iterator[Step]:
     steps = _Steps(report, len(report.runnable) == 1)
     for one in report.runnable:
         yield from steps.of_net(one)
+    folder = pasted(str(report.folder), path=True)
+    forks = dict.fromkeys(name for problem in report.unmade.values() for name in re.findall(r"--fork ([\w-]+)", problem))
+    for fork in forks:
+        if not report.runnable and fork != report.fork:
+            yield Step(f"the same with the layers of {fork}", f"minicaffe port {folder} --fork {fork}")
     for item in report.of(NET) if not report.runnable else ():
-        if len(steps.written) < MOST_DEPLOYED and _deploys(item):
+        if len(steps.written) < MOST_DEPLOYED and _deploys(item, report.fork):
             (out,) = steps.output("deploy", ".prototxt")
-            yield Step("a net with inputs in place of data", f"minicaffe deploy {report.path(item)} -o {out}")
+            yield Step("a net with inputs in place of data", f"minicaffe deploy {report.path(item)}{_fork(report)} -o {out}")
     fitting = {pair.weights.path for pair in report.best}
     for item in report.of(WEIGHTS):
         if item.path not in fitting and item.content.kind == ".caffemodel":
             (out,) = steps.output("rescued", ".prototxt")
-            yield Step(f"a net from {item.path}", f"minicaffe rescue {report.path(item)} -o {out}")
+            yield Step(f"a net from {item.path}", f"minicaffe rescue {report.path(item)}{_fork(report)} -o {out}")
     for item in report.of(STATE)[:1]:
         for solver in report.of(SOLVER)[:1]:
             yield Step("go on with the training", f"minicaffe train {report.path(solver)} --snapshot {report.path(item)}")
+
+
+def _fork(report: Report) -> str:
+    return f" --fork {pasted(report.fork)}" if report.fork else ""
 
 
 def example_image() -> str:
@@ -241,10 +253,13 @@ def _retargets(net: Path) -> bool:
     return False
 
 
-def _deploys(item: Item) -> bool:
-    """Return True for a net of which `deploy` makes one with inputs."""
-    with suppress(Error):
-        return bool(deploy(item.content, state_applied(item.content.param, TEST, 0, ()).state))
+def _deploys(item: Item, fork: str) -> bool:
+    """Return True for a net that reads data, of which `deploy` makes one with inputs."""
+    with suppress(Error), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if reading(item.content):
+            deployed = deploy(item.content, state_applied(item.content.param, TEST, 0, ()).state)
+            return bool(Net(parse_net(deployed.text, item.path), TEST, fork=fork))
     return False
 
 
