@@ -26,7 +26,7 @@ from minicaffe.porting.merge_bn import Merged, merge_batch_norm
 from minicaffe.porting.onnx_import import Imported, compare_with_model, import_onnx
 from minicaffe.proto import caffe_pb2
 
-from .common import check_apart, check_target, listed, print_table, shape_text, warn
+from .common import NETS, WEIGHTS, check_apart, check_target, listed, print_table, shape_text, warn
 from .groups import StateOptions, ThreadOptions, classes_option, fork_option, random_weights_option, seed_option
 from .image_options import InputOptions, SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
@@ -97,8 +97,8 @@ def import_command(options: ImportOptions) -> None:
     Example:  minicaffe import model.onnx -o net.prototxt net.caffemodel
     """
     model, (out_net, out_weights) = options.model, options.out
-    for path in options.out:
-        check_target("--out", path, [model, options.cfg])
+    for path, writes in zip(options.out, (NETS, WEIGHTS), strict=True):
+        check_target("--out", path, [model, options.cfg], writes=writes)
     check_apart("--out", out_net, "--out", out_weights)
     imported = import_onnx(model, dict(options.shapes), options.until)
     net = imported.net(options.settings, options.fork or "")
@@ -145,11 +145,11 @@ def to_torch_command(options: ToTorchOptions) -> None:
     from minicaffe.porting.torch_source import compare_source, write_source
 
     out = Path(options.out)
+    files = (options.out, str(out.with_suffix(".safetensors")))
+    for file, suffix in zip(files, (".py", ".safetensors"), strict=True):
+        check_target("--out", file, [options.net, *options.weights, *options.read_files(), options.classes], writes=[suffix])
     if out.suffix != ".py" or not out.stem.isidentifier():
         raise Error(f"--out {options.out}: give the name of a module, as model.py")
-    files = (options.out, str(out.with_suffix(".safetensors")))
-    for file in files:
-        check_target("--out", file, [options.net, *options.weights, *options.read_files(), options.classes])
     net = options.load(options.net, options.weights)
     classes = class_names(net, read_class_names(net, options.classes)) if options.classes else None
     for note in options.fill(net, options.seed):
@@ -182,8 +182,8 @@ def merge_bn_command(options: MergeBnOptions) -> None:
     Example:  minicaffe merge-bn test.prototxt net.caffemodel --out-net merged.prototxt --out-weights merged.caffemodel
     """
     net, weights, out_net, out_weights = options.net, options.weights, options.out_net, options.out_weights
-    check_target("--out-net", out_net, [net, weights])
-    check_target("--out-weights", out_weights, [net, weights])
+    check_target("--out-net", out_net, [net, weights], writes=NETS)
+    check_target("--out-weights", out_weights, [net, weights], writes=WEIGHTS)
     check_apart("--out-net", out_net, "--out-weights", out_weights)
     file = options.open_net(net)
     before = options.load(file, [weights] if weights else []) if options.random_weights else _complete(file, options)

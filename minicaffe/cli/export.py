@@ -177,7 +177,7 @@ def export_command(options: Options) -> None:
     from minicaffe.porting.onnx import DEFAULT_OPSET, compare_with_net, export_onnx
 
     out, until = options.out, options.until
-    check_target("--out", out, [options.net, *options.weights, *options.read_files(), options.classes])
+    check_target("--out", out, [options.net, *options.weights, *options.read_files(), options.classes], writes=[".onnx"])
     if options.inputs and not options.check:
         raise click.UsageError("--input is for --check")
     whole = options.whole(options)

@@ -25,13 +25,10 @@ from minicaffe.porting.folder.matching import Pair
 from minicaffe.porting.folder.report import Verdict
 from minicaffe.porting.folder.scan import IMAGE, NET, WEIGHTS, Item
 
-from .common import check_no_input, check_target, counted
+from .common import PAGES, check_no_input, check_target, counted
 from .groups import ThreadOptions, fork_option
 from .options import argument, option, with_options
 from .terminal import echo
-
-PAGES = (".html", ".htm")
-"""Files of the folder that may be an older report, which --out replaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +46,10 @@ def port_command(options: Options) -> None:
 
     Example:  minicaffe port old_model --run -o report.html
     """
-    check_target("--out", options.out)
+    check_target("--out", options.out, writes=PAGES)
     report = look(options.folder, fork=options.fork or "")
     if options.out:
-        kept = (item.path for item in report.items if not item.path.endswith(PAGES))
+        kept = (item.path for item in report.items if not item.path.endswith(PAGES))  # an older report may be replaced
         check_no_input("--out", options.out, (str(report.folder / path) for path in kept))
     if not report.of(NET) and not report.of(WEIGHTS):
         echo(text(report))

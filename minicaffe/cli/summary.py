@@ -17,7 +17,7 @@ from minicaffe.mode import Phase
 from minicaffe.tracing.draw import DIRECTIONS, draw_net_to_file
 from minicaffe.tracing.summary import MemoryNeeds, summarize
 
-from .common import check_no_input, check_target, number_text, print_table, shape_text, statistics_text, warn
+from .common import check_target, number_text, print_table, shape_text, statistics_text, warn
 from .groups import StateOptions, phase_option
 from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
@@ -122,7 +122,7 @@ def draw_command(options: DrawOptions) -> None:
     Example:  minicaffe draw test.prototxt net.svg --shapes
     """
     net, out = options.net, options.out
-    check_no_input("OUT", out, [net])
+    check_target("OUT", out, [net], writes=[".svg", ".png", ".pdf", ".dot", ".gv"])
     phase = None if options.only.upper() == "ALL" else Phase[options.only.upper()]
     found = None
     if options.with_shapes:
@@ -153,7 +153,7 @@ def dump_command(options: DumpOptions) -> None:
     target = out if out is not None or listed else f"{Path(file).name}.npz"
     if out is None and target is not None and unlinked(target).exists():
         raise Error(f"{target} is there already: give -o {target} to replace it, or another name")
-    check_target("--out", target, [file])
+    check_target("--out", target, [file], writes=[".npz", ".safetensors", ".caffemodel"])
     from minicaffe.porting.dump import read  # the solvers, which a summary does without
 
     dump = read(file)

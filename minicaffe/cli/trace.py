@@ -34,7 +34,7 @@ from minicaffe.tracing.trace import BlobShot, Statistics, Step
 from minicaffe.tracing.trace_facts import found_detections, gradient_seed
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
-from .common import check_apart, check_target, print_table, shape_text, warn
+from .common import ARRAYS, PAGES, check_apart, check_target, print_table, shape_text, warn
 from .console import bar
 from .explain import explain_command
 from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, weights_option
@@ -103,8 +103,8 @@ def trace_command(options: Options) -> None:
     default = options.tours or not (options.text or options.npz or options.debug)
     out = options.out or (str(unlinked(PAGE)) if default else None)
     read = [options.net, *weights, *options.read_files()]
-    check_target("--out", out, read)
-    check_target("--npz", options.npz, read)
+    check_target("--out", out, read, writes=PAGES)
+    check_target("--npz", options.npz, read, writes=ARRAYS)
     check_apart("--out", out, "--npz", options.npz)
     names = read_names(options.classes) if options.classes else None
     tracer = Tracer(path=out, backward=options.goes_back, classes=names, tile_bytes=TILE_BYTES if out else 0)

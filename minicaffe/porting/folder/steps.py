@@ -19,6 +19,7 @@ from minicaffe.detection.task import Task
 from minicaffe.errors import Error, install, pasted
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.data.input import Input
+from minicaffe.layers.pool.pooling import Pooling
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
@@ -141,8 +142,7 @@ class _Words:
         self.photo = pasted(self.image, path=True)
         self.takes = next(iter(image_inputs(made)), "")
         has_settings = is_scaled_by_settings(one)
-        # The order of boxes with random scores is rounding.
-        self.check = "" if one.weights is None and has_head(made) else " --check"
+        self.check = "" if one.weights is None and _is_chaotic(made) else " --check"
         self.cfg = f" --cfg {report.path(settings[0])}" if len(settings) == 1 and has_settings else ""
         self.means = "" if has_settings else _means(report)
         names = names_of(report, task)
@@ -239,6 +239,11 @@ def _has_torch_form(net: Net) -> Iterator[bool]:
     from minicaffe.porting.torch_source import source
 
     return (isinstance(layer, Input | Split) or source.get(type(layer)) is not None for layer in net.layers)
+
+
+def _is_chaotic(net: Net) -> bool:
+    """Return True if rounding decides some outputs of the net with random weights: the order of boxes, the places of maxima."""
+    return has_head(net) or any(isinstance(layer, Pooling) and len(net.top_names[layer.name]) > 1 for layer in net.layers)
 
 
 def _folds(net: Net) -> bool:
