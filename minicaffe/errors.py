@@ -11,6 +11,7 @@ An error for which pycaffe raises one of Python's exceptions derives from that t
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import shlex
 from collections import Counter
@@ -208,11 +209,35 @@ class AlignmentError(Error, AssertionError):
 
 @contextmanager
 def os_errors_as(kind: type[Error], what: str) -> Iterator[None]:
-    """Turn an OSError in the block into an error of this kind: "what: No such file or directory"."""
+    """Turn an OSError in the block into an error of this kind: "what: Permission denied"; for a missing file as unread."""
     try:
         yield
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and error.filename and " read" in what:
+            raise kind(unread(os.fsdecode(error.filename), "", error)) from error
         raise kind(f"{what}: {error.strerror or error}") from error
+
+
+def unread(name: str, what: str, error: Exception) -> str:
+    """Return the message for a file that cannot be read: "a.png: cannot read the image: Permission denied".
+
+    One that is missing has one message everywhere: "tset.prototxt: no such file; did you mean test.prototxt?"
+    """
+    if isinstance(error, FileNotFoundError):
+        return f"{name}: {missing(os.fsdecode(error.filename or name))}"
+    return f"{name}: {what}: {getattr(error, 'strerror', None) or error}"
+
+
+def missing(path: str | os.PathLike[str]) -> str:
+    """Return "no such file", with what helps: a close match in its folder, or the folder that is missing too."""
+    place = Path(path)
+    with suppress(OSError, ValueError):
+        if not place.parent.is_dir():
+            return f"no such file; there is no folder {place.parent}"
+        near = nearest(place.name, os.listdir(place.parent))
+        if near:
+            return f"no such file; did you mean {on_one_line(near[0])}?"
+    return "no such file"
 
 
 def out_of_memory(error: MemoryError, for_what: str = "") -> str:

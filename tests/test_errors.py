@@ -6,11 +6,25 @@ import os
 import pickle
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from minicaffe.errors import Error, LayerError, PrototxtError, PrototxtWarning, on_one_line, pasted, shortened
-from minicaffe.formats.prototxt import parse_net
+from minicaffe.data.image_bytes import read_image
+from minicaffe.errors import (
+    DataError,
+    Error,
+    LayerError,
+    PrototxtError,
+    PrototxtWarning,
+    WeightsError,
+    on_one_line,
+    os_errors_as,
+    pasted,
+    shortened,
+)
+from minicaffe.formats.prototxt import parse_net, read_net
+from minicaffe.formats.weights import read_weights
 from minicaffe.net import Net
 
 LONG = "n" * 1_000_000
@@ -83,3 +97,19 @@ def test_a_pasted_word_is_the_same_to_a_shell(word: str) -> None:
         ["bash", "-c", f"printf %s {quoted}"], check=True, capture_output=True, env={**os.environ, "LC_ALL": "C.UTF-8"}
     )
     assert os.fsdecode(ran.stdout) == word
+
+
+def test_a_missing_file_has_one_message(tmp_path: Path) -> None:
+    """With a close match in its folder, or the folder that is missing too."""
+    (tmp_path / "test.prototxt").write_text("")
+    with pytest.raises(PrototxtError, match=r"tset\.prototxt: no such file; did you mean test\.prototxt\?$"):
+        read_net(tmp_path / "tset.prototxt")
+    with pytest.raises(WeightsError, match=r"w\.caffemodel: no such file; there is no folder .*absent$"):
+        read_weights(tmp_path / "absent" / "w.caffemodel")
+    with pytest.raises(DataError, match=r"photo\.jpg: no such file$"):
+        read_image(tmp_path / "photo.jpg")
+    with (
+        pytest.raises(Error, match=r"a\.txt: cannot be written: No such file"),
+        os_errors_as(Error, "a.txt: cannot be written"),
+    ):
+        (tmp_path / "absent" / "a.txt").write_text("")

@@ -26,7 +26,7 @@ from minicaffe.data.roidb_entry import (
     as_classes,
     whole_size,
 )
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, unread
 from minicaffe.files import read_bytes, read_text
 
 ANNOTATIONS, IMAGES, LISTS = "Annotations", "JPEGImages", "ImageSets/Main"
@@ -61,7 +61,7 @@ def annotation_files(folder: Path) -> list[Path]:
 
 def _listed(folder: Path, splits: Sequence[str]) -> list[tuple[str, str]]:
     """Return the places and image names in the list of the first split that is there. Raises DataError."""
-    if not annotation_files(folder):
+    if not (folder / ANNOTATIONS).is_dir() and not annotation_files(folder):
         raise _another_kind(folder)
     listings = [folder / LISTS / f"{split}.txt" for split in splits]
     listing = next((path for path in listings if path.is_file()), listings[0])
@@ -96,7 +96,7 @@ def _image(inside: Inside, name: str, stem: str, place: str | None, known: Class
         labels = [known.number((o.findtext("name") or "").strip().lower(), path) for o in objects]
         size = [whole_size(float(root.findtext(f"size/{side}") or 0), f"{path}: {side}") for side in ("width", "height")]
     except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
-        raise DataError(f"{path}: cannot read the annotation: {getattr(error, 'strerror', None) or error}") from error
+        raise DataError(unread(path, "cannot read the annotation", error)) from error
     image = inside.granted(_picture(inside.folder, stem), place)
     boxes, classes = as_boxes(corners, path), as_classes(labels)
     entry = Entry(image=image, boxes=boxes[~difficult], gt_classes=classes[~difficult])

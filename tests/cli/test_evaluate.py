@@ -162,15 +162,15 @@ def test_coco_without_a_detection() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["gone.json"], "gone.json: no such file or folder"),
+        (["gone.json"], "gone.json: no such file"),
         (["boxes.csv"], "does not say the order of the classes"),
         (["boxes.csv", "--classes", "two.txt"], "3 classes with the background, but"),
         (["scene.json", "--json", "nowhere/out.json"], "there is no folder"),
-        (["scene.json", "--json", "out.png", "--draw", "out.png"], "--json names this file too"),
+        (["scene.json", "--json", "out.png", "--draw", "out.png"], "--json out.png: what is written here is .json, not .png"),
         (["scene.json", "--draw", "out.xyz"], "--draw out.xyz: the picture is a PNG file; give a name that ends in .png"),
         (["scene.json", "--draw", "out"], "--draw out: the picture is a PNG file"),
         (["scene.json", "--draw", "scene.png"], "--draw scene.png: this is an input, and would be replaced"),
-        (["scene.json", "--json", "scene.png"], "--json scene.png: this is an input, and would be replaced"),
+        (["scene.json", "--json", "scene.json"], "--json scene.json: this is an input, and would be replaced"),
         (["scene.json", "--images", "nowhere"], "--images nowhere: no such folder"),
         (["broken.json"], "broken.png"),
         (["elsewhere.json"], "there/gone.png, is not there: --images gives the folder of the images"),

@@ -272,7 +272,7 @@ def test_a_coco_box_that_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.json: no such file or folder: give a JSON file or a PASCAL VOC folder"):
+    with pytest.raises(DataError, match=r"gone\.json: no such file: give a file of annotations"):
         load_roidb(tmp_path / "gone.json")
     with pytest.raises(DataError, match=r"test.txt: no such list of images; the folder has these splits: trainval"):
         load_roidb(voc(tmp_path), split="test")

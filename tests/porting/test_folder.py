@@ -409,7 +409,7 @@ def refused(case: Case) -> str:
     raise Error("it has no form")
 
 
-@pytest.mark.parametrize(("name", "why"), [("file", "a file: give the"), ("nothing", "there is nothing: give the")])
+@pytest.mark.parametrize(("name", "why"), [("file", "a file: give the"), ("nothing", "no such file: give the")])
 def test_what_is_no_folder(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(Error, match=why):
