@@ -91,7 +91,7 @@ class _Steps:
         words = _Words(self.report, one)
         yield words.result()
         yield from self.to_onnx(one, words)
-        if all(_has_torch_form(one.made)):
+        if _has_torch_form(one.made):
             yield from self.installs("to-torch")
             (out,) = self.output("model", ".py", of=one)
             names = words.classes if one.task.command in ("detect", "segment") else ""
@@ -235,10 +235,12 @@ def _has_onnx_form(net: Net) -> Iterator[bool]:
     return (isinstance(layer, Input | Split) or exports.get(type(layer)) is not None for layer in net.layers)
 
 
-def _has_torch_form(net: Net) -> Iterator[bool]:
-    from minicaffe.porting.torch_source import source
+def _has_torch_form(net: Net) -> bool:
+    from minicaffe.porting.torch_source import source_of
 
-    return (isinstance(layer, Input | Split) or source.get(type(layer)) is not None for layer in net.layers)
+    with suppress(Error):
+        return bool(source_of(net, "model", "model.safetensors"))
+    return False
 
 
 def _is_chaotic(net: Net) -> bool:
