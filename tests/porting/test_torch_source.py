@@ -347,6 +347,12 @@ def test_lstm_unit(tmp_path: Path) -> None:
     assert {"c1", "h1", "d c", "d data"} <= set(check(net, tmp_path))
 
 
+def test_text_without_a_continuation_has_no_form(tmp_path: Path) -> None:
+    net = net_of('layer { name: "y" type: "CTCGreedyDecoder" bottom: "data" top: "y" }', "dim: 9 dim: 2 dim: 3")
+    with pytest.raises(LayerError, match="has no form without the sequences' continuation"):
+        write_source(net, tmp_path / "model.py")
+
+
 @pytest.mark.parametrize("merge", ["true", "false"])
 def test_text_from_scores(tmp_path: Path, merge: str) -> None:
     text = f"""layer {{ name: "cont" type: "ContinuationIndicator" bottom: "data" top: "cont" continuation_indicator_param {{

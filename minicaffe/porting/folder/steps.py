@@ -175,7 +175,7 @@ class _Words:
             second = pasted(self.second, path=True)
             why = "the flow from one image to another"
             return Step(why, f"minicaffe flow {self.files} {self.photo} {second}{means} --draw flow.png")
-        digits = self.task.classes is None or self.task.classes.number in (2, len(string.digits) + 1)  # 2: a CTPN's
+        digits = self.task.classes is not None and self.task.classes.number in (2, len(string.digits) + 1)  # 2: a CTPN's
         if self.task.command == "read" and (self.classes or digits):
             return Step("read text", f"minicaffe read {self.files} {self.photo}{self.cfg}{means}{self.classes}")
         given = f" --input {pasted(f'{self.takes}={self.image}')}{means}" if self.takes else ""
@@ -238,9 +238,10 @@ def _has_onnx_form(net: Net) -> Iterator[bool]:
 def _has_torch_form(net: Net) -> bool:
     from minicaffe.porting.torch_source import source_of
 
-    with suppress(Error):
+    try:
         return bool(source_of(net, "model", "model.safetensors"))
-    return False
+    except Exception:  # a form that fails must not cost the report
+        return False
 
 
 def _is_chaotic(net: Net) -> bool:
