@@ -11,6 +11,7 @@ An error for which pycaffe raises one of Python's exceptions derives from that t
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import shlex
 from collections import Counter
@@ -34,6 +35,10 @@ UNSEEN = re.compile(
 without newline and tab."""
 
 
+_ESCAPED = re.compile(rf"['\n\t\\{UNSEEN.pattern[1:]}")
+"""Inside $'...'."""
+
+
 def written_out(text: str) -> str:
     r"""Return text with UNSEEN characters escaped as \x1b or \u202e, so that none acts on a terminal.
 
@@ -48,8 +53,20 @@ def on_one_line(text: str) -> str:
 
 
 def pasted(word: str, *, path: bool = False) -> str:
-    """Return a word of a command to paste into a shell: quoted, and ./ before a path that begins with a dash."""
-    return shlex.quote(f"./{word}" if path and word.startswith("-") else word)
+    """Return a word of a command to paste into a shell: quoted, and ./ before a path that begins with a dash.
+
+    A word with characters that no terminal shows is quoted as $'a\\x0ab', for bash and zsh.
+    """
+    word = f"./{word}" if path and word.startswith("-") else word
+    if on_one_line(word) == word:
+        return shlex.quote(word)
+    return f"$'{_ESCAPED.sub(_shell_code, word)}'"
+
+
+def _shell_code(character: re.Match[str]) -> str:
+    if character[0] in ("'", "\\"):
+        return f"\\{character[0]}"
+    return f"\\u{ord(character[0]):04x}" if "\x80" <= character[0] <= "\xff" else _code(character)  # \x85 is a byte
 
 
 def first_of(words: Sequence[str], between: str = ", ", most: int = 8) -> str:
@@ -192,11 +209,35 @@ class AlignmentError(Error, AssertionError):
 
 @contextmanager
 def os_errors_as(kind: type[Error], what: str) -> Iterator[None]:
-    """Turn an OSError in the block into an error of this kind: "what: No such file or directory"."""
+    """Turn an OSError in the block into an error of this kind: "what: Permission denied"; for a missing file as unread."""
     try:
         yield
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and error.filename and " read" in what:
+            raise kind(unread(os.fsdecode(error.filename), "", error)) from error
         raise kind(f"{what}: {error.strerror or error}") from error
+
+
+def unread(name: str, what: str, error: Exception) -> str:
+    """Return the message for a file that cannot be read: "a.png: cannot read the image: Permission denied".
+
+    One that is missing has one message everywhere: "tset.prototxt: no such file; did you mean test.prototxt?"
+    """
+    if isinstance(error, FileNotFoundError):
+        return f"{name}: {missing(os.fsdecode(error.filename or name))}"
+    return f"{name}: {what}: {getattr(error, 'strerror', None) or error}"
+
+
+def missing(path: str | os.PathLike[str]) -> str:
+    """Return "no such file", with what helps: a close match in its folder, or the folder that is missing too."""
+    place = Path(path)
+    with suppress(OSError, ValueError):
+        if not place.parent.is_dir():
+            return f"no such file; there is no folder {place.parent}"
+        near = nearest(place.name, os.listdir(place.parent))
+        if near:
+            return f"no such file; did you mean {on_one_line(near[0])}?"
+    return "no such file"
 
 
 def out_of_memory(error: MemoryError, for_what: str = "") -> str:

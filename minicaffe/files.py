@@ -30,7 +30,7 @@ from typing import BinaryIO
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from . import limits
-from .errors import DataError, Error, LimitError, NotAFileError, memory_errors_as, os_errors_as, pasted
+from .errors import DataError, Error, LimitError, NotAFileError, memory_errors_as, os_errors_as, pasted, unread
 
 LISTED = ("file", "s3", "gs", "gcs", "hdfs")
 """The schemes of URIs that lists and tables may name. Opening Azure's (abfs) runs the command az, or ends the process."""
@@ -392,7 +392,9 @@ def _copied_to(target: Path) -> Iterator[Path]:
 
 
 def plain(error: OSError) -> str:
-    """Return `file: No such file or directory`, without Python's [Errno 2]."""
+    """Return `file: Permission denied`, without Python's [Errno 13]; for a missing file as unread."""
+    if isinstance(error, FileNotFoundError) and isinstance(error.filename, str | bytes):
+        return unread(os.fsdecode(error.filename), "", error)
     name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
     return f"{name}{error.strerror}" if error.strerror else str(error)
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import rng
-from .errors import DataError, FillerError, nearest
+from .errors import DataError, FillerError, nearest, unread
 from .files import granted, read_text
 from .proto import caffe_pb2
 
@@ -129,7 +129,7 @@ def _file(array: Array, param: caffe_pb2.FillerParameter) -> None:
     except DataError as error:
         raise FillerError(str(error)) from error
     except OSError as error:
-        raise FillerError(f"{param.file}: {error.strerror or error}") from error
+        raise FillerError(unread(param.file, "cannot be read", error)) from error
     except UnicodeDecodeError:
         raise FillerError(f"{param.file} is not a text file") from None
 

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from minicaffe.errors import Error, LayerError, PrototxtError, PrototxtWarning, shortened
-from minicaffe.formats.prototxt import parse_net
+from minicaffe.data.image_bytes import read_image
+from minicaffe.errors import (
+    DataError,
+    Error,
+    LayerError,
+    PrototxtError,
+    PrototxtWarning,
+    WeightsError,
+    on_one_line,
+    os_errors_as,
+    pasted,
+    shortened,
+)
+from minicaffe.formats.prototxt import parse_net, read_net
+from minicaffe.formats.weights import read_weights
 from minicaffe.net import Net
 
 LONG = "n" * 1_000_000
@@ -66,3 +83,33 @@ def test_the_parts_of_a_prototxts_error_are_cut_too() -> None:
 
 def test_errors_are_pickled() -> None:
     assert str(pickle.loads(pickle.dumps(LayerError("a layer")))) == "a layer"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    "word",
+    ["a b", "a\nb", "x'y\t\\z", "\x1bcafe", "\x85x", "\u202eabc", os.fsdecode(b"a\xffb"), "\U000e0001z", "\x07'", "a"],
+)
+def test_a_pasted_word_is_the_same_to_a_shell(word: str) -> None:
+    quoted = pasted(word)
+    assert on_one_line(quoted) == quoted
+    ran = subprocess.run(
+        ["bash", "-c", f"printf %s {quoted}"], check=True, capture_output=True, env={**os.environ, "LC_ALL": "C.UTF-8"}
+    )
+    assert os.fsdecode(ran.stdout) == word
+
+
+def test_a_missing_file_has_one_message(tmp_path: Path) -> None:
+    """With a close match in its folder, or the folder that is missing too."""
+    (tmp_path / "test.prototxt").write_text("")
+    with pytest.raises(PrototxtError, match=r"tset\.prototxt: no such file; did you mean test\.prototxt\?$"):
+        read_net(tmp_path / "tset.prototxt")
+    with pytest.raises(WeightsError, match=r"w\.caffemodel: no such file; there is no folder .*absent$"):
+        read_weights(tmp_path / "absent" / "w.caffemodel")
+    with pytest.raises(DataError, match=r"photo\.jpg: no such file$"):
+        read_image(tmp_path / "photo.jpg")
+    with (
+        pytest.raises(Error, match=r"a\.txt: cannot be written: No such file"),
+        os_errors_as(Error, "a.txt: cannot be written"),
+    ):
+        (tmp_path / "absent" / "a.txt").write_text("")

@@ -119,7 +119,7 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path: Path, monkeypatch: py
     assert str(error.value) == "b.txt: as b.data"
     with pytest.raises(Error) as error, replacing("absent/a.txt") as a, replacing("b.txt"):
         a.write_text("new")
-    assert str(error.value) == "absent/a.txt: No such file or directory"
+    assert str(error.value) == "absent/a.txt: no such file; there is no folder absent"
     with pytest.raises(Error) as error, replacing("absent/a.txt") as a:
         a.write_text("new")
     assert str(error.value) == "absent/a.txt: cannot be written: No such file or directory"

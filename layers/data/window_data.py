@@ -21,7 +21,7 @@ from minicaffe.data.image_check import readable
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.window_file import Window, WindowFile, read_window_file
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, unread
 from minicaffe.files import granted
 from minicaffe.layers.data.prefetching import PrefetchingLayer
 from minicaffe.layers.data.scenes import rounded
@@ -228,5 +228,5 @@ class WindowSource:
             if image not in self.cache:
                 self.cache[image] = Path(path).read_bytes()
         except OSError as error:
-            raise DataError(f"{path}: cannot read the image: {error.strerror or error}") from error
+            raise DataError(unread(str(path), "cannot read the image", error)) from error
         return read_image(self.cache[image], name=path)

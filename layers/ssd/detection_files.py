@@ -33,7 +33,7 @@ from minicaffe.data.data_transformer import Window, mean_part, read_mean
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.data.resizing import check_resize, resized_by
 from minicaffe.data.state_fields import MOST, Fields, number, wrong
-from minicaffe.errors import DataError, Error, on_one_line
+from minicaffe.errors import DataError, Error, on_one_line, unread
 from minicaffe.files import granted, in_place, opened, read_bytes, read_text, replacing, unlinked
 from minicaffe.formats.prototxt import UNPRINTABLE, parse_message
 from minicaffe.layer import Layer
@@ -63,7 +63,7 @@ def read_name_sizes(file: str) -> list[Sized]:
         words = [line.split() for line in read_text(granted(file), "lists").split("\n") if line.strip()]
         sizes = [Sized(name, int(height), int(width)) for name, height, width in words]
     except OSError as error:
-        raise DataError(f"{file}: {error.strerror}") from error
+        raise DataError(unread(str(file), "cannot be read", error)) from error
     except ValueError as error:
         raise DataError(f'{file}: its lines must be "name height width"') from error
     if not sizes:
@@ -114,7 +114,7 @@ def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
     try:
         items = parse_message(read_text(granted(file)), caffe_pb2.LabelMap(), file).item
     except OSError as error:
-        raise DataError(f"{file}: {error.strerror}") from error
+        raise DataError(unread(str(file), "cannot be read", error)) from error
     except (Error, UnicodeDecodeError) as error:
         raise DataError(str(error)) from error
     labels = {item.label: item for item in items}

@@ -16,8 +16,9 @@ from minicaffe.data.drawings import draw_scores
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.data.images import resize_bilinear
 from minicaffe.detection.class_names import read_labels
-from minicaffe.detection.classification import best_classes, check_names, softmax_outputs
+from minicaffe.detection.classification import best_classes, check_names
 from minicaffe.detection.inputs import check_scores, put_array
+from minicaffe.detection.task import softmax_output
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture, Sources
@@ -85,20 +86,11 @@ def _found(name: str, best: list[dict[str, Any]], pixels: Pixels, file: Path | N
 
 def _scores(net: Net, options: Options) -> Array:
     """Return the scores (K,) of the image or clip in the net's input. Raises Error for a net without scores."""
-    blob = options.blob or _softmax(net, options.net)
+    blob = options.blob or softmax_output(net, options.net)
     scores = net.forward(blobs=[blob])[blob]
     if scores.size != scores.shape[1 if scores.ndim > 1 else 0]:
         raise Error(f"{blob} of shape {scores.shape} does not hold one score for each class")
     return np.asarray(scores).reshape(-1)
-
-
-def _softmax(net: Net, file: str) -> str:
-    """Return the one output that a Softmax makes. Raises Error for none and for several."""
-    found = softmax_outputs(net)
-    if len(found) != 1:
-        what = f"{len(found)} outputs that a Softmax makes" if found else "no output that a Softmax makes"
-        raise Error(f"{file}: {what}; its outputs are {', '.join(net.outputs)}: choose one with --blob")
-    return found[0]
 
 
 def _best(scores: Array, names: list[str] | None, options: Options) -> list[dict[str, Any]]:

@@ -30,17 +30,44 @@ def one_of(argument: str | None, option: str | None, place: str, flag: str) -> s
     return argument or option or ""
 
 
-def check_target(option: str, path: str | None, inputs: Iterable[str | None] = (), *, appended: bool = False) -> None:
+PAGES, ARRAYS, PICTURES, NETS = (".html", ".htm"), (".npz",), (".png",), (".prototxt", ".pbtxt", ".txt", ".pt")
+WEIGHTS = (".caffemodel", ".h5", ".hdf5", ".safetensors")
+"""Suffixes of what commands write."""
+WRITERS = {
+    **dict.fromkeys(PAGES, "`minicaffe trace` writes pages of nets"),
+    **dict.fromkeys((*ARRAYS, ".npy"), "`minicaffe dump` writes weights as arrays"),
+    **dict.fromkeys((*PICTURES, ".svg", ".pdf", ".dot", ".gv"), "`minicaffe draw` draws nets as .svg, .png, .pdf or .dot"),
+    **dict.fromkeys((".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff"), "pictures are written as .png"),
+    **dict.fromkeys(NETS, "`minicaffe cut`, `deploy` and `rescue` write prototxts"),
+    **dict.fromkeys(WEIGHTS, "`minicaffe dump`, `cut` and `merge-bn` write weights"),
+    **dict.fromkeys((".py", ".pt", ".pth", ".ckpt"), "`minicaffe to-torch` writes PyTorch source and .safetensors"),
+    ".onnx": "`minicaffe export` writes ONNX",
+    ".json": "`minicaffe evaluate` and `detect` write .json",
+    ".csv": "`minicaffe detect --save` writes .csv",
+    ".parquet": "`minicaffe detect --out` writes a folder of .parquet",
+    ".flo": "`minicaffe flow` writes .flo",
+}
+"""For known suffixes, the next step where another format is written."""
+
+
+def check_target(
+    option: str, path: str | None, inputs: Iterable[str | None] = (), *, writes: Sequence[str] = (), appended: bool = False
+) -> None:
     """Raise Error, before work starts, for a file that cannot be written or would replace one of the inputs.
 
-    From then on the command continues even if the reader of its text is gone. appended: whether an existing file is extended
-    instead of replaced.
+    From then on the command continues even if the reader of its text is gone. writes: the suffixes of the command's format; a
+    name with the suffix of another one is refused. appended: whether an existing file is extended instead of replaced.
     """
     if path is None:
         return
     _check_named(option, path)
     finish_unread()
     check_no_input(option, path, inputs)
+    suffix = Path(path).suffix.lower()
+    if writes and suffix in WRITERS and suffix not in writes and not _is_device(path):
+        named = f"{option} " * (option != path)
+        other = Path(path).with_suffix(writes[0]).name
+        raise Error(f"{named}{path}: what is written here is {writes[0]}, not {suffix}: give {other}; {WRITERS[suffix]}")
     folder = Path(path).absolute().parent
     if os.path.isdir(path):
         raise Error(f"{option} {path}: this is a folder; give the name of a file")
@@ -53,8 +80,8 @@ def check_target(option: str, path: str | None, inputs: Iterable[str | None] = (
 
 def check_png(option: str, path: str | None, inputs: Iterable[str | None] = ()) -> None:
     """Check a picture's file like check_target; also raise Error for a name without .png. A device may have any name."""
-    check_target(option, path, inputs)
-    if path and Path(path).suffix.lower() != ".png" and (os.path.isfile(path) or not os.path.exists(path)):
+    check_target(option, path, inputs, writes=PICTURES)
+    if path and Path(path).suffix.lower() != ".png" and not _is_device(path):
         raise Error(f"{option} {path}: the picture is a PNG file; give a name that ends in .png")
 
 
@@ -103,6 +130,10 @@ def check_folder(option: str, path: str | None) -> None:
 def _check_writable(option: str, path: str, place: Path) -> None:
     if not os.access(place, os.W_OK):
         raise Error(f"{option} {path}: nothing can be written into {place}: permission denied")
+
+
+def _is_device(path: str) -> bool:
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def _check_named(option: str, path: str) -> None:

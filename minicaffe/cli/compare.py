@@ -14,7 +14,7 @@ from minicaffe.porting.comparison.sides import Name, axes_of, read_map
 from minicaffe.tracing.trace_diff import RTOL, SavedTrace, read_trace, saved, trace_diff, write_diff_page
 from minicaffe.tracing.tracer import Tracer
 
-from .common import check_target
+from .common import PAGES, check_target
 from .groups import NetOptions, ThreadOptions
 from .image_options import InputOptions
 from .options import FiniteRange, argument, option, with_options
@@ -87,9 +87,6 @@ def _mapped_names(map_file: str | None, transpose: Sequence[str]) -> dict[str, N
     return names
 
 
-PAGES = {".html", ".htm"}
-
-
 @dataclass(frozen=True, kw_only=True)
 class TraceDiffOptions(InputOptions, NetOptions, ThreadOptions):
     a: str = argument()
@@ -117,7 +114,7 @@ def trace_diff_command(options: TraceDiffOptions) -> None:
     given = [*options.weights, *options.weights_a, *options.weights_b]
     if given and all(_is_page(path) for path in (options.a, options.b)):
         raise click.UsageError("weights are for nets; both A and B are pages of a trace")
-    check_target("--out", options.out, [options.a, options.b, *given, *options.read_files()])
+    check_target("--out", options.out, [options.a, options.b, *given, *options.read_files()], writes=PAGES)
     sides = (options.a, options.weights_a), (options.b, options.weights_b)
     a, b = (_side(path, [*options.weights, *weights], options) for path, weights in sides)
     diff = trace_diff(a, b, options.rtol)

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from minicaffe.detection.inputs import fill_inputs, put_array
+from minicaffe.detection.task import class_names, read_class_names
 from minicaffe.errors import Error, WeightsError
 from minicaffe.files import replacing, replacing_together
 from minicaffe.formats.prototxt import NetFile, to_text
@@ -25,8 +26,8 @@ from minicaffe.porting.merge_bn import Merged, merge_batch_norm
 from minicaffe.porting.onnx_import import Imported, compare_with_model, import_onnx
 from minicaffe.proto import caffe_pb2
 
-from .common import check_apart, check_target, listed, print_table, shape_text
-from .groups import StateOptions, ThreadOptions, fork_option, random_weights_option, seed_option
+from .common import NETS, WEIGHTS, check_apart, check_target, listed, print_table, shape_text
+from .groups import StateOptions, ThreadOptions, classes_option, fork_option, random_weights_option, seed_option
 from .image_options import InputOptions, SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
 from .terminal import echo, warn
@@ -99,8 +100,8 @@ def import_command(options: ImportOptions) -> None:
     Example:  minicaffe import model.onnx -o net.prototxt net.caffemodel
     """
     model, (out_net, out_weights) = options.model, options.out
-    for path in options.out:
-        check_target("--out", path, [model, options.cfg])
+    for path, writes in zip(options.out, (NETS, WEIGHTS), strict=True):
+        check_target("--out", path, [model, options.cfg], writes=writes)
     check_apart("--out", out_net, "--out", out_weights)
     imported = import_onnx(model, dict(options.shapes), options.until)
     net = imported.net(options.settings, options.fork or "")
@@ -134,6 +135,7 @@ class ToTorchOptions(InputOptions, StateOptions, ThreadOptions):
     check: bool = check_option()
     seed: int = seed_option()
     random_weights: bool = random_weights_option()
+    classes: str | None = classes_option()
 
 
 @with_options(ToTorchOptions)
@@ -147,17 +149,18 @@ def to_torch_command(options: ToTorchOptions) -> None:
     from minicaffe.porting.torch_source import compare_source, write_source
 
     out = Path(options.out)
+    files = (options.out, str(out.with_suffix(".safetensors")))
+    for file, suffix in zip(files, (".py", ".safetensors"), strict=True):
+        check_target("--out", file, [options.net, *options.weights, *options.read_files(), options.classes], writes=[suffix])
     if out.suffix != ".py" or not out.stem.isidentifier():
         raise Error(f"--out {options.out}: give the name of a module, as model.py")
-    files = (options.out, str(out.with_suffix(".safetensors")))
-    for file in files:
-        check_target("--out", file, [options.net, *options.weights, *options.read_files()])
     net = options.load(options.net, options.weights)
+    classes = class_names(net, read_class_names(net, options.classes)) if options.classes else None
     for note in options.fill(net, options.seed):
         if options.check:
             warn(note)
     with replacing_together(options.out) as draft:
-        made = write_source(net, draft)
+        made = write_source(net, draft, classes)
         if options.check:
             print_agreement("the module beside the net", compare_source(net, draft, made), ("the net", "the module"))
     echo(f"written: {', '.join(files)}")
@@ -193,8 +196,8 @@ def merge_bn_command(options: MergeBnOptions) -> None:
     out_net, out_weights = options.out or (options.out_net, options.out_weights)
     if out_net is None or out_weights is None:
         raise click.UsageError("Missing option '-o' / '--out'")
-    for path in (out_net, out_weights):
-        check_target("--out", path, [net, weights])
+    check_target("--out", out_net, [net, weights], writes=NETS)
+    check_target("--out", out_weights, [net, weights], writes=WEIGHTS)
     check_apart("--out", out_net, "--out", out_weights)
     file = options.open_net(net)
     before = options.load(file, [weights] if weights else []) if options.random_weights else _complete(file, options)

@@ -81,7 +81,7 @@ def _check(options: Options) -> None:
     if len(options.sources) > 1:
         raise click.UsageError(f"one file or folder of annotations, please: got {', '.join(options.sources)}")
     read = [*options.inputs, options.sources[0]]
-    check_target("--json", options.json_file, read)
+    check_target("--json", options.json_file, read, writes=[".json"])
     check_png("--draw", options.draw, read)
     check_apart("--json", options.json_file, "--draw", options.draw)
     if options.images and not Path(options.images).is_dir():

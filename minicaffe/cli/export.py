@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from minicaffe.data.image_bytes import read_image
 from minicaffe.data.images import load_image
 from minicaffe.data.roidb import load_roidb
-from minicaffe.detection.class_names import read_names
 from minicaffe.detection.family import SSD_MEANS
 from minicaffe.detection.inputs import image_input, put_array, put_image
+from minicaffe.detection.task import class_names, read_class_names
 from minicaffe.errors import Error
 from minicaffe.files import replacing_together
 from minicaffe.net import Net
@@ -149,7 +149,6 @@ class WholeOptions:
             max_detections=self.max_detections or MOST_BOXES,
             means=options.means or SSD_MEANS,
             scale_factor=options.factor,
-            classes=read_names(self.classes) if self.classes else None,
         )
 
 
@@ -178,17 +177,18 @@ def export_command(options: Options) -> None:
     from minicaffe.porting.onnx import DEFAULT_OPSET, compare_with_net, export_onnx
 
     out, until = options.out, options.until
-    check_target("--out", out, [options.net, *options.weights, *options.read_files()])
+    check_target("--out", out, [options.net, *options.weights, *options.read_files(), options.classes], writes=[".onnx"])
     if options.inputs and not options.check:
         raise click.UsageError("--input is for --check")
     whole = options.whole(options)
     options.check_int8(whole)
     net = options.load(options.net, options.weights)
+    classes = class_names(net, read_class_names(net, options.classes)) if options.classes else None
     options.reshape(net)
     arrays = _arrays(net, options) if options.check and not whole else {}
     opset = DEFAULT_OPSET if options.opset is None else options.opset
     with replacing_together(out) as draft:  # the model and its file of weights appear together, or neither
-        data = export_onnx(net, draft, opset=opset, until=until, fold=options.fold, whole=whole)
+        data = export_onnx(net, draft, opset=opset, until=until, fold=options.fold, whole=whole, classes=classes)
         size = draft.stat().st_size / 2**20
         _print_axes(draft)
         if options.check and whole:

@@ -55,7 +55,7 @@ def flow_command(options: Options) -> None:
     """
     options.use_device()
     read = (options.net, *options.weights_and_sources, options.cfg, options.mean_file, options.truth)
-    check_target("--out", options.out, read)
+    check_target("--out", options.out, read, writes=[".flo"])
     check_png("--draw", options.draw, read)
     check_apart("--out", options.out, "--draw", options.draw)
     names, pixels = _pair(options)

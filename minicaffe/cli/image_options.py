@@ -15,6 +15,7 @@ import numpy as np
 from minicaffe.data.image_check import readable
 from minicaffe.data.roidb import add_flipped, add_proposals, entry_pixels, load_roidb
 from minicaffe.data.roidb_entry import Roidb
+from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.data_inputs import image_means
@@ -217,6 +218,8 @@ def read_annotations(
     if roidb and not Path(first := str(roidb[0]["image"])).exists():
         advice = ": --images gives the folder of the images" * (Path(source).is_file() and not images)
         raise Error(f"{source}: its first image, {first}, is not there{advice}")
+    if Path(source).is_dir() and annotation_files(Path(source)) and not has_lists(Path(source)):
+        echo(f"{source}: no list of images in it ({LISTS}): all {len(roidb)} annotated images are taken", err=True)
     if names and not classes:
         inform(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)")
     return readable(roidb, entry_pixels, lambda entry: str(entry["image"]), source), names

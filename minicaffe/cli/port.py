@@ -14,6 +14,7 @@ import numpy as np
 
 from minicaffe.detection.detector import Detector
 from minicaffe.detection.inputs import fill_inputs, image_inputs
+from minicaffe.detection.task import task_of
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import replacing
 from minicaffe.net import Net
@@ -24,13 +25,10 @@ from minicaffe.porting.folder.matching import Pair
 from minicaffe.porting.folder.report import Verdict
 from minicaffe.porting.folder.scan import IMAGE, NET, WEIGHTS, Item
 
-from .common import check_no_input, check_target, counted
+from .common import PAGES, check_no_input, check_target, counted
 from .groups import ThreadOptions, fork_option
 from .options import argument, option, with_options
 from .terminal import echo
-
-PAGES = (".html", ".htm")
-"""Files of the folder that may be an older report, which --out replaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +48,10 @@ def port_command(options: Options) -> None:
 
     Example:  minicaffe port old_model --run -o report.html
     """
-    check_target("--out", options.out)
+    check_target("--out", options.out, writes=PAGES)
     report = look(options.folder, fork=options.fork or "")
     if options.out:
-        kept = (item.path for item in report.items if not item.path.endswith(PAGES))
+        kept = (item.path for item in report.items if not item.path.endswith(PAGES))  # an older report may be replaced
         check_no_input("--out", options.out, (str(report.folder / path) for path in kept))
     if not report.of(NET) and not report.of(WEIGHTS):
         echo(text(report))
@@ -75,10 +73,9 @@ def port_command(options: Options) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A trial's net with its weights, its kind (see Pair), an image for it, and a folder for its files."""
+    """A trial's net with its weights, an image for it, and a folder for its files."""
 
     net: Net
-    kind: str
     photo: Path | None
     folder: Path
 
@@ -106,7 +103,7 @@ def try_all(pairs: list[Pair], folder: Path, image: Item | None) -> Iterator[Ver
             warnings.simplefilter("ignore")
             net.copy_from(folder / pair.weights.path)
         with tempfile.TemporaryDirectory() as written:
-            case = Case(net, pair.kind, folder / image.path if image else None, Path(written))
+            case = Case(net, folder / image.path if image else None, Path(written))
             for what, (packages, trial) in TRIALS.items():
                 if lacking := [name for name in packages if find_spec(name) is None]:
                     yield Verdict(pair, what, None, f"{', '.join(lacking)} is not installed")
@@ -128,7 +125,7 @@ def _tried(pair: Pair, what: str, trial: Callable[[Case], str], case: Case) -> V
 
 
 def _forward(case: Case) -> str:
-    if case.photo and case.kind != "net":
+    if case.photo and task_of(case.net).command == "detect" and "rois" not in case.net.inputs:
         found = Detector(case.net, threshold=0.5)(case.photo)
         best = f", the best {found.scores[0]:.3f}" if len(found) else ""
         return f"{len(found)} detections with a score of at least 0.5 on {case.photo.name}{best}"

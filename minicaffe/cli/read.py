@@ -10,11 +10,9 @@ import numpy as np
 
 from minicaffe.detection.detect import to_json
 from minicaffe.detection.family import FindOptions
-from minicaffe.detection.inputs import only_output
-from minicaffe.detection.reading import Ctpn, decoded_text, read_text
+from minicaffe.detection.reading import Ctpn, decoded_text, decoder_of, has_steps, read_text, text_blob
 from minicaffe.errors import Error, on_one_line, shortened
 from minicaffe.files import read_text as text_of
-from minicaffe.layers.recurrent.ctc_greedy_decoder import CTCGreedyDecoder
 from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
@@ -92,30 +90,13 @@ def _alphabet(options: Options) -> list[str]:
 
 def _text(net: Net, alphabet: list[str], options: Options) -> str:
     """Return the text that the net reads in its input's image. Raises Error."""
-    blob = options.blob or _blob(net, options.net)
+    blob = options.blob or text_blob(net, options.net)
     values = np.asarray(net.forward(blobs=[blob])[blob])
-    decoder = _decoder(net, blob)
+    decoder = decoder_of(net, blob)
     if decoder:
         given = decoder.param.ctc_decoder_param.blank_index
         return decoded_text(values, alphabet, given if given >= 0 else None)
-    if not _has_steps(values.shape):
+    if not has_steps(values.shape):
         raise Error(f"{blob} of shape {values.shape} does not hold a score of each class for each time step: (T, 1, C)")
     scores = values.reshape(len(values), -1)
     return read_text(scores, alphabet, 0 if options.blank == "first" else scores.shape[1] - 1)
-
-
-def _decoder(net: Net, blob: str) -> CTCGreedyDecoder | None:
-    """Return the CTCGreedyDecoder whose labels a blob holds, or None."""
-    found = [node.layer for node in net.nodes if node.top_names and node.top_names[0] == blob]
-    return found[-1] if found and isinstance(found[-1], CTCGreedyDecoder) else None
-
-
-def _has_steps(shape: tuple[int, ...]) -> bool:
-    """Return True for a shape (T, 1, C), also with further axes of 1."""
-    return len(shape) >= 3 and shape[1] == 1 and shape[0] > 1 and shape[2] > 1 and set(shape[3:]) <= {1}
-
-
-def _blob(net: Net, file: str) -> str:
-    """Return the output with the scores, or with a decoder's labels. Raises Error for none and for several."""
-    found = [name for name in net.outputs if _decoder(net, name) or _has_steps(net.blobs[name].shape)]
-    return only_output(net, file, found, "scores through time (T, 1, C)")

@@ -6,10 +6,12 @@ import inspect
 import json
 import re
 import webbrowser
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from minicaffe.errors import Error, install, nearest
+from minicaffe.files import replacing
 from minicaffe.formats.fork_page import markdown, records, text
 from minicaffe.formats.forks import find_fork, forks
 from minicaffe.layers import CATALOGUE
@@ -17,6 +19,7 @@ from minicaffe.registry import load_packages
 from minicaffe.tracing.layer_text import layer_text
 from minicaffe.tracing.layer_text import markdown as layers_markdown
 
+from .common import check_target, refuse
 from .options import argument, option, with_options
 from .terminal import echo
 
@@ -63,7 +66,8 @@ def _page(site: Path, name: str) -> Path:
 @dataclass(frozen=True, kw_only=True)
 class LayersOptions:
     kind: str | None = argument(metavar="[TYPE]", required=False)
-    markdown: bool = option("--markdown", "Print docs/layers.md: bottoms, tops, parameters and tools of each type.")
+    markdown: bool = option("--markdown", "Print docs/layers.md: a row for each type, with its tools (needs PyTorch).")
+    out: str | None = option("-o --out", "Write it there.", metavar="FILE.md")
 
 
 @with_options(LayersOptions)
@@ -76,8 +80,7 @@ def layers_command(options: LayersOptions) -> None:
 
     Example:  minicaffe layers ROIPooling
     """
-    if options.markdown:
-        echo(layers_markdown(), nl=False)
+    if _is_markdown(options, layers_markdown):
         return
     load_packages()
     if options.kind is not None:
@@ -91,6 +94,22 @@ def layers_command(options: LayersOptions) -> None:
         echo(f"{kind:{width}}  {_first_line(inspect.getdoc(layer) or '')}")
 
 
+def _is_markdown(options: LayersOptions | ForksOptions, text: Callable[[], str]) -> bool:
+    """Print the text or write it to --out, if --markdown is given; return whether it is. --out is replaced when all is made."""
+    if not options.markdown:
+        refuse("without --markdown", {"--out": options.out})
+        return False
+    check_target("--out", options.out, writes=[".md"])
+    made = text()
+    if options.out is None:
+        echo(made, nl=False)
+        return True
+    with replacing(options.out) as file:
+        file.write_text(made, encoding="utf-8")
+    echo(f"written: {options.out}")
+    return True
+
+
 def _first_line(text: str) -> str:
     """Return a docstring's first paragraph on one line, without the parts that only a reader of the source needs."""
     line = text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no LayerError.")
@@ -102,6 +121,7 @@ class ForksOptions:
     name: str | None = argument(required=False)
     as_json: bool = option("--json", "Print a JSON list of forks and their fields.")
     markdown: bool = option("--markdown", "Print docs/forks.md.")
+    out: str | None = option("-o --out", "Write it there.", metavar="FILE.md")
 
 
 @with_options(ForksOptions)
@@ -112,8 +132,7 @@ def forks_command(options: ForksOptions) -> None:
 
     Example:  minicaffe forks segnet
     """
-    if options.markdown:
-        echo(markdown(), nl=False)
+    if _is_markdown(options, markdown):
         return
     chosen = list(forks().values()) if options.name is None else [find_fork(options.name)]
     echo(json.dumps(records(chosen), indent=1) if options.as_json else text(chosen).rstrip())

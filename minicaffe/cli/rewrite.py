@@ -23,7 +23,7 @@ from minicaffe.porting.deploy import deploy
 from minicaffe.porting.rescue import Rescued, rescue
 from minicaffe.porting.retarget import Retargeted, retarget
 
-from .common import check_apart, check_folder, check_target, listed, shape_text
+from .common import NETS, WEIGHTS, check_apart, check_folder, check_target, listed, shape_text
 from .groups import StateOptions, ThreadOptions, fork_option, modules_option, random_weights_option
 from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
@@ -59,8 +59,8 @@ def cut_command(options: CutOptions) -> None:
     if options.drop_head and (options.starts or options.ends):
         raise click.UsageError("--drop-head finds the place of the cut: give no --from and no --to")
     rest = _rest_of(options.out) if options.drop_head else None
-    for file in (*options.out, *(rest or ())):
-        check_target("--out", file, [options.net, *options.weights, options.cfg])
+    for file, writes in zip((*options.out, *(rest or ())), (NETS, WEIGHTS, NETS, WEIGHTS, [".py"]), strict=False):
+        check_target("--out", file, [options.net, *options.weights, options.cfg], writes=writes)
     check_apart("--out", options.out[0], "--out", options.out[1])
     net = options.load(options.net, options.weights)
     options.reshape(net)
@@ -131,7 +131,7 @@ def deploy_command(options: DeployOptions) -> None:
 
     Example:  minicaffe deploy train_val.prototxt -o deploy.prototxt
     """
-    check_target("--out", options.out, [options.net])
+    check_target("--out", options.out, [options.net], writes=NETS)
     file = read_net(options.net, warn=False)
     kept = [source for layer, source in zip(file.param.layer, file.sources, strict=True) if not is_data(layer)]
     skip(unknown_of_file(replace(file, sources=kept), None))  # a data layer's fields mean nothing to what is written
@@ -181,7 +181,7 @@ def rescue_command(options: RescueOptions) -> None:
     Example:  minicaffe rescue net.caffemodel -o deploy.prototxt
     """
     weights, out = options.weights, options.out
-    check_target("--out", out, [weights])
+    check_target("--out", out, [weights], writes=NETS)
     rescued = rescue(weights, options.fork or "", dict(options.shapes))
     _write_text(rescued.text, len(rescued.param.layer), out)
     for guess in rescued.guesses:
@@ -237,7 +237,7 @@ def retarget_command(options: RetargetOptions) -> None:
     if out is not None:
         check_folder("--out", os.path.dirname(out) or ".")
         Path(out).parent.mkdir(parents=True, exist_ok=True)
-        check_target("--out", out, [net])
+        check_target("--out", out, [net], writes=NETS)
     done = retarget(net, options.classes, boxes=options.boxes or "")
     if options.report:
         _print_retargeted(done)

@@ -19,7 +19,7 @@ from minicaffe.tracing.summary import Times
 from minicaffe.training.solver import loss_parts
 from minicaffe.training.solver_log import scored
 
-from .common import check_target, one_of, print_table, shape_text, statistics_text
+from .common import ARRAYS, check_target, one_of, print_table, shape_text, statistics_text
 from .groups import (
     DeviceOptions,
     NetOptions,
@@ -52,7 +52,7 @@ def run_command(options: RunOptions) -> None:
     Example:  minicaffe run deploy.prototxt net.caffemodel --input data=cat.jpg --out scores.npz
     """
     options.use_device()
-    check_target("--out", options.out, [options.net, *options.weights, *options.read_files()])
+    check_target("--out", options.out, [options.net, *options.weights, *options.read_files()], writes=ARRAYS)
     net = options.load(options.net, options.weights, keep="all" if options.backward else "outputs")
     for note in options.fill(net, options.seed):
         warn(note)

@@ -17,7 +17,7 @@ from minicaffe.mode import Phase
 from minicaffe.tracing.draw import DIRECTIONS, draw_net_to_file
 from minicaffe.tracing.summary import MemoryNeeds, summarize
 
-from .common import check_no_input, check_target, number_text, one_of, print_table, shape_text, statistics_text
+from .common import check_target, number_text, one_of, print_table, shape_text, statistics_text
 from .groups import StateOptions, phase_option
 from .image_options import SettingsOptions, ShapeOptions
 from .options import argument, option, with_options
@@ -125,7 +125,7 @@ def draw_command(options: DrawOptions) -> None:
     if options.old_out is None and options.out is None:
         raise click.UsageError("Missing option '-o' / '--out'")
     net, out = options.net, one_of(options.old_out, options.out, "OUT", "--out")
-    check_no_input("--out", out, [net])
+    check_target("--out", out, [net], writes=[".svg", ".png", ".pdf", ".dot", ".gv"])
     phase = None if options.only.upper() == "ALL" else Phase[options.only.upper()]
     found = None
     if options.with_shapes:
@@ -156,7 +156,7 @@ def dump_command(options: DumpOptions) -> None:
     target = out if out is not None or listed else f"{Path(file).name}.npz"
     if out is None and target is not None and unlinked(target).exists():
         raise Error(f"{target} is there already: give -o {target} to replace it, or another name")
-    check_target("--out", target, [file])
+    check_target("--out", target, [file], writes=[".npz", ".safetensors", ".caffemodel"])
     from minicaffe.porting.dump import read  # the solvers, which a summary does without
 
     dump = read(file)

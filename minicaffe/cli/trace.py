@@ -35,7 +35,7 @@ from minicaffe.tracing.trace import BlobShot, Statistics, Step
 from minicaffe.tracing.trace_facts import found_detections, gradient_seed
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
-from .common import check_apart, check_target, print_table, shape_text
+from .common import ARRAYS, PAGES, check_apart, check_target, print_table, shape_text
 from .console import bar
 from .explain import explain_command
 from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, weights_option
@@ -104,8 +104,8 @@ def trace_command(options: Options) -> None:
     default = options.tours or not (options.text or options.npz or options.debug)
     out = options.out or (str(unlinked(PAGE)) if default else None)
     read = [options.net, *weights, *options.read_files()]
-    check_target("--out", out, read)
-    check_target("--npz", options.npz, read)
+    check_target("--out", out, read, writes=PAGES)
+    check_target("--npz", options.npz, read, writes=ARRAYS)
     check_apart("--out", out, "--npz", options.npz)
     names = read_labels(options.classes) if options.classes else None
     tracer = Tracer(path=out, backward=options.goes_back, tile_bytes=TILE_BYTES if out else 0)
@@ -190,7 +190,8 @@ def fill(
     options.reshape(net)
     names, files = image_inputs(net), options.files(net)
     file = next((file for name, file in files.items() if name in names and Path(file).suffix.lower() != ".npy"), None)
-    if file and rows_end(net) and isinstance(family := family_of(net), RowsFamily):
+    family = family_of(net) if file and rows_end(net) and net.blobs[names[0]].shape[1] == 3 else None
+    if file and isinstance(family, RowsFamily):
         image = load_image(file)  # SSD's means are not those of the settings
         step = -1 if options.rgb and not family.takes_rgb else 1
         prepared = FindOptions(means=(options.means or family.means)[::step], scale_factor=options.scale_factor)

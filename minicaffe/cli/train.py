@@ -28,7 +28,7 @@ from minicaffe.training.snapshots import latest
 from minicaffe.training.solver import Progress, SGDSolver
 from minicaffe.training.solvers import get_solver
 
-from .common import check_apart, check_folder, check_target, counted, listed, one_of
+from .common import PAGES, WEIGHTS, check_apart, check_folder, check_target, counted, listed, one_of
 from .groups import DeviceOptions, StateOptions, iterations_option, weights_option
 from .image_options import RoidbOptions, SettingsOptions
 from .log import logging_to, to_stderr
@@ -183,7 +183,7 @@ def _check(path: str, options: TrainOptions) -> None:
     if weights and snapshot and snapshot != LATEST:
         raise Error("--weights starts anew and --snapshot resumes: give one of them")
     read = [path, *weights, snapshot, options.cfg, options.roidb, options.proposals, options.film_net, *options.film_image]
-    check_target("--out", options.out, read)
+    check_target("--out", options.out, read, writes=WEIGHTS)
     check_target("--log", options.log, read, appended=True)
     check_apart("--out", options.out, "--log", options.log)
     options.check_film()
@@ -351,6 +351,6 @@ def film_command(options: FilmPageOptions) -> None:
     from minicaffe.tracing.film import write_film
 
     out = options.out or str(unlinked(Path(options.folder) / FILM_PAGE))
-    check_target("--out", out)
+    check_target("--out", out, writes=PAGES)
     write_film(options.folder, out)
     echo(f"written: {out}")

@@ -26,7 +26,7 @@ from minicaffe.blob import Array
 from minicaffe.data.data_transformer import read_mean
 from minicaffe.data.image_bytes import Pixels, check_size, read_image, resized
 from minicaffe.data.image_list import label_number, text_lines
-from minicaffe.errors import DataError, WeightsError, install, optional_module
+from minicaffe.errors import DataError, WeightsError, install, optional_module, unread
 from minicaffe.files import KeptOpen, granted
 from minicaffe.formats.weights import read_binaryproto
 from minicaffe.mode import TRAIN, Phase
@@ -89,7 +89,7 @@ def _opened(path: str | PathLike[str]) -> Iterator[tuple[Any, Any]]:
             stream.codec_context.options = {"max_pixels": str(limits.pixels)}
             yield container, stream
     except (av.FFmpegError, OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot read the video: {getattr(error, 'strerror', None) or error}") from error
+        raise DataError(unread(str(path), "cannot read the video", error)) from error
 
 
 FRAME = "{folder}/{number:06}.jpg"

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import files, limits
-from minicaffe.errors import DataError, Error, LimitError, out_of_memory
+from minicaffe.errors import DataError, Error, LimitError, out_of_memory, unread
 from minicaffe.process_fork import renewed
 
 START = 30
@@ -141,8 +141,9 @@ def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
         raise DataError(str(error)) from error
     except Exception as error:  # for damaged files OSError, ValueError, SyntaxError, struct.error, KeyError and more
         unknown = f"not an image, or damaged (supported: {', '.join(_formats())})"
-        reason = unknown if "cannot identify" in str(error) else getattr(error, "strerror", None) or error
-        raise DataError(f"{name}: cannot read the image: {reason}") from error
+        damaged = "cannot identify" in str(error)
+        what = "cannot read the image"
+        raise DataError(f"{name}: {what}: {unknown}" if damaged else unread(str(name), what, error)) from error
 
 
 _unlimited = renewed(RLock())

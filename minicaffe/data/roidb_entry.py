@@ -15,8 +15,8 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.errors import DataError, UnknownClassError, os_errors_as
-from minicaffe.files import granted, read_bytes, read_text
+from minicaffe.errors import DataError, UnknownClassError, missing, os_errors_as
+from minicaffe.files import granted, read_bytes
 
 Array = NDArray[Any]
 
@@ -170,13 +170,12 @@ COCO_IDS = {"image": "images", "category": "categories"}
 KINDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 LARGEST = 2**31 - 1
 """The largest size, class or corner of a box."""
-VOC_FOLDERS = ("Annotations", "ImageSets/Main")
 
 
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file. Raises DataError for a file that is missing, unreadable or not JSON."""
     if not path.exists():
-        raise DataError(f"{path}: no such file or folder: give a JSON file or a PASCAL VOC folder")
+        raise DataError(f"{path}: {missing(path)}: give a file of annotations, or a folder of VOC or YOLO")
     with os_errors_as(DataError, f"{path}: cannot read the annotations"):
         data = read_bytes(path, "lists")
     if not data.strip():
@@ -234,29 +233,6 @@ def _ids(items: Sequence[Any], place: str) -> dict[int | str, int]:
         if (first := found.setdefault(item["id"], i)) != i:
             raise DataError(f"{place}[{i}]: id {item['id']} is the id of {place.rpartition(' ')[2]}[{first}], too")
     return found
-
-
-def read_voc_list(folder: Path, splits: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of a place and an image's name in ImageSets/Main/<split>.txt, of the first split that exists.
-
-    Raises DataError for another kind of folder or a missing list.
-    """
-    if missing := [name for name in VOC_FOLDERS if not (folder / name).is_dir()]:
-        inside = next((path for path in sorted(folder.glob("VOC*")) if all((path / n).is_dir() for n in VOC_FOLDERS)), None)
-        names = sorted(path.name for path in folder.iterdir())
-        found = f"it holds {', '.join(names[:5])}{', ...' * (len(names) > 5)}" if names else "it is empty"
-        advice = f"give {inside}" if inside else f"{found}. For annotations in a JSON file, give the file"
-        raise DataError(f"{folder}: not a PASCAL VOC folder: it has no {' and no '.join(missing)}; {advice}")
-    listings = [folder / "ImageSets" / "Main" / f"{split}.txt" for split in splits]
-    listing = next((path for path in listings if path.is_file()), listings[0])
-    try:
-        lines = read_text(listing, "lists").split("\n")
-        return [(f"{listing}:{number}", words[0]) for number, line in enumerate(lines, 1) if (words := line.split())]
-    except FileNotFoundError as error:
-        splits = ", ".join(sorted(path.stem for path in listing.parent.glob("*.txt"))[:8]) or "none"
-        raise DataError(f"{listing}: no such list of images; the folder has these splits: {splits}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{listing}: cannot read the list of images: {getattr(error, 'strerror', None) or error}") from error
 
 
 def kind(value: Any) -> str:

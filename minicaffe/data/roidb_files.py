@@ -26,13 +26,11 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 
 from minicaffe.data.roidb_entry import (
     BACKGROUND,
-    SUFFIXES,
     Classes,
     Entry,
     Inside,
@@ -45,10 +43,10 @@ from minicaffe.data.roidb_entry import (
     finite,
     in_order,
     read_json,
-    read_voc_list,
     whole_size,
     with_background,
 )
+from minicaffe.data.roidb_voc import VOC_CLASSES, has_lists, read_voc
 from minicaffe.data.roidb_yolo import is_yolo, read_yolo
 from minicaffe.errors import DataError, in_brackets, os_errors_as
 from minicaffe.files import read_bytes, utf8
@@ -133,12 +131,6 @@ def _add(
     classes.append(known.number(cell["class"], place))
 
 
-VOC_CLASSES = (
-    BACKGROUND, "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
-    "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
-)  # fmt: skip
-
-
 def load_roidb(
     path: str | PathLike[str],
     *,
@@ -151,9 +143,9 @@ def load_roidb(
     path: a JSON file (ours, or COCO instances), a CSV file, or a folder of PASCAL VOC's or YOLO's form.
 
     split: VOC's list of images, ImageSets/Main/<split>.txt, or the split's name in YOLO's data.yaml, or the folder below its
-    images; of several, the first that exists. images: the folder of a COCO or CSV file's images, by default the file's.
-    classes: the names, in the order of the returned numbers. A file with names of its own must have the same ones, in any
-    order. A VOC folder has VOC's by default. Raises DataError.
+    images; of several, the first that exists. A VOC folder without lists gives all annotated images. images: the folder of a
+    COCO or CSV file's images, by default the file's. classes: the names, in the order of the returned numbers. A file with
+    names of its own must have the same ones, in any order. A VOC folder has VOC's by default. Raises DataError.
     """
     path = Path(path)
     names = with_background(classes) if classes else None
@@ -166,7 +158,7 @@ def load_roidb(
         whole = next((above for above in path.parents[:2] if is_yolo(above)), None)
         if whole and not (path / "Annotations").exists():
             raise DataError(f"{path} is a part of {whole}: give that folder, and the part as the split{in_brackets('--split')}")
-        return _voc(path, splits, names or list(VOC_CLASSES))
+        return read_voc(path, splits if has_lists(path) or isinstance(split, str) else (), names or list(VOC_CLASSES))
     if path.suffix.lower() == ".csv":
         return read_csv(path, Path(images) if images else path.parent, names)
     content = read_json(path)
@@ -205,40 +197,6 @@ def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]
             entry["gt_classes"] = np.concatenate([entry["gt_classes"], np.zeros(len(more), int)])
         roidb.append(entry)
     return roidb, names
-
-
-def _voc(folder: Path, splits: Sequence[str], names: list[str]) -> tuple[Roidb, list[str]]:
-    """Return the roidb of a VOC folder. Boxes become 0-based. Difficult objects become ignored boxes."""
-    inside = Inside(folder)
-    known = Classes([name.lower() for name in names])
-    return [_voc_image(inside, stem, place, known) for place, stem in read_voc_list(folder, splits)], names
-
-
-def _voc_image(inside: Inside, stem: str, place: str, known: Classes) -> Entry:
-    path = inside.granted(f"Annotations/{stem}.xml", place)
-    try:
-        root = ElementTree.fromstring(read_bytes(path))
-        objects = list(root.iter("object"))
-        difficult = np.array([int(o.findtext("difficult", "0") or 0) != 0 for o in objects], bool)
-        # VOC counts pixels from 1; as_boxes reports NaN.
-        corners = [[float(o.findtext(f"bndbox/{c}", "nan")) - 1 for c in ("xmin", "ymin", "xmax", "ymax")] for o in objects]
-        labels = [known.number((o.findtext("name") or "").strip().lower(), path) for o in objects]
-        size = [whole_size(float(root.findtext(f"size/{side}") or 0), f"{path}: {side}") for side in ("width", "height")]
-    except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
-        raise DataError(f"{path}: cannot read the annotation: {getattr(error, 'strerror', None) or error}") from error
-    image = inside.granted(_voc_picture(inside.folder, stem), place)
-    boxes, classes = as_boxes(corners, path), as_classes(labels)
-    entry = Entry(image=image, boxes=boxes[~difficult], gt_classes=classes[~difficult])
-    entry["ignored_boxes"], entry["ignored_classes"] = boxes[difficult], classes[difficult]
-    if min(size) > 0:
-        entry["width"], entry["height"] = size
-    return entry
-
-
-def _voc_picture(folder: Path, stem: str) -> str:
-    """Return the name of an image: STEM.jpg, or if it is missing, STEM with another image suffix such as .png or .JPEG."""
-    names = [f"JPEGImages/{stem}{suffix}" for suffix in (".jpg", *SUFFIXES, *map(str.upper, SUFFIXES))]
-    return next((name for name in names if (folder / name).is_file()), names[0])
 
 
 def _coco(content: dict[str, Any], path: Path, folder: Path) -> tuple[Roidb, list[str]]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from minicaffe.data.roidb_entry import SUFFIXES, Classes, Inside, as_boxes, as_classes, with_background
+from minicaffe.data.roidb_voc import annotation_files
 from minicaffe.errors import DataError, os_errors_as
 from minicaffe.files import granted, read_bytes, utf8
 from minicaffe.formats.param_str import read_yaml_file
@@ -31,7 +32,7 @@ NAMES = ("data.yaml", "classes.txt", "obj.names")
 
 def is_yolo(folder: Path) -> bool:
     """Return whether a folder has YOLO's form: labels, or a list of names, and nothing of VOC's."""
-    if (folder / "Annotations").exists():
+    if annotation_files(folder):
         return False
     return (folder / "labels").is_dir() or any((folder / name).is_file() for name in NAMES)
 

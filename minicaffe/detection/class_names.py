@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from os import PathLike
 
-from minicaffe.data.roidb_files import VOC_CLASSES
+from minicaffe.data.roidb_voc import VOC_CLASSES
 from minicaffe.errors import Error
 from minicaffe.files import read_text
 

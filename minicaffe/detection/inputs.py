@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, numbers
 from minicaffe.data.images import load_image, prepare_image, resize_bilinear
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.errors import Error, ways
+from minicaffe.errors import Error, missing, unread, ways
 from minicaffe.files import granted
 from minicaffe.formats.arrays import read_npy
 from minicaffe.layer import Layer
@@ -129,8 +129,8 @@ def image_input(net: Net, whose: str) -> str:
 def _put_image(net: Net, name: str, file: str, settings: DetectionSettings, order: Order) -> set[str]:
     shape = net.blobs[name].shape
     if not os.path.exists(file) or os.path.isdir(file):
-        given = file or "its file, of which no name is given,"
-        raise Error(f'input "{name}": {given} is {"a folder" if os.path.isdir(file) else "not there"}')
+        given = f'input "{name}": {file or "its file, of which no name is given"}'
+        raise Error(f"{given}: {'this is a folder' if os.path.isdir(file) else missing(file)}")
     if name not in image_inputs(net):
         raise Error(f'input "{name}" of shape {shape} cannot hold the image {file}: it needs (N, 3, H, W) or (N, 1, H, W)')
     return put_image(net, name, load_image(file), settings, order)
@@ -280,7 +280,7 @@ def read_proposals(source: str | None, image: Path) -> NDArray[Any] | None:
     try:
         boxes = read_npy(granted(path, namer="a link"))
     except OSError as error:
-        raise Error(f"{path}: cannot read the proposals of {image}: {error.strerror}") from error
+        raise Error(unread(str(path), f"cannot read the proposals of {image}", error)) from error
     if boxes.dtype.kind not in "iuf" or boxes.ndim != 2 or boxes.shape[1] != 4:
         raise Error(f"{path}: proposals must be x1, y1, x2, y2 of shape (R, 4), got {boxes.dtype} of shape {boxes.shape}")
     return boxes

@@ -28,12 +28,13 @@ from minicaffe.errors import Error
 from minicaffe.layers.forks.ctpn import TextProposal
 from minicaffe.layers.proposal.nms import nms
 from minicaffe.layers.recurrent.ctc import best_path, until_negative
+from minicaffe.layers.recurrent.ctc_greedy_decoder import CTCGreedyDecoder
 from minicaffe.net import Net
 
 from .class_names import BACKGROUND
 from .detect import Detections, Floats
 from .family import Classes, Family, FindOptions
-from .inputs import check_scores, put_array
+from .inputs import check_scores, only_output, put_array
 
 LEAST_SCORE, OVERLAP = 0.7, 0.3
 """The score above which a proposal is taken; the overlap of two proposals or lines above which the lower score goes."""
@@ -184,3 +185,20 @@ def decoded_text(labels: Array, alphabet: Sequence[str], blank: int | None) -> s
             "net was trained with, in its order"
         )
     return "".join(alphabet[k] for k in places)
+
+
+def decoder_of(net: Net, blob: str) -> CTCGreedyDecoder | None:
+    """Return the layer whose labels a blob holds."""
+    found = [node.layer for node in net.nodes if node.top_names and node.top_names[0] == blob]
+    return found[-1] if found and isinstance(found[-1], CTCGreedyDecoder) else None
+
+
+def has_steps(shape: tuple[int, ...]) -> bool:
+    """(T, 1, C), or with axes of 1 behind them."""
+    return len(shape) >= 3 and shape[1] == 1 and shape[0] > 1 and shape[2] > 1 and set(shape[3:]) <= {1}
+
+
+def text_blob(net: Net, file: str) -> str:
+    """Return the output with the scores, or with a decoder's labels. Raises Error for none and for several."""
+    found = [name for name in net.outputs if decoder_of(net, name) or has_steps(net.blobs[name].shape)]
+    return only_output(net, file, found, "scores through time (T, 1, C)")

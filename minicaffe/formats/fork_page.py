@@ -1,6 +1,6 @@
 """The forks' fields as text for a terminal, and as docs/forks.md.
 
-python -m minicaffe forks --markdown > docs/forks.md
+python -m minicaffe forks --markdown -o docs/forks.md
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from minicaffe import limits
-from minicaffe.errors import PrototxtError, PrototxtWarning, UpgradeError
+from minicaffe.errors import PrototxtError, PrototxtWarning, UpgradeError, missing
 from minicaffe.files import read_bytes
 from minicaffe.formats import skipped
 from minicaffe.formats.lookalikes import PROTOTXT, START, lookalike
@@ -209,7 +209,8 @@ def read_text(path: str | os.PathLike[str]) -> str:
         return data.decode("utf-8", "surrogateescape")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise PrototxtError(f"cannot be read: {reason}", file=str(path)) from error
+        found = missing(path) if isinstance(error, FileNotFoundError) else f"cannot be read: {reason}"
+        raise PrototxtError(found, file=str(path)) from error
 
 
 def _binary(head: bytes, file: str) -> PrototxtError:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.errors import Error, LimitError, WeightsError
+from minicaffe.errors import Error, LimitError, WeightsError, unread
 from minicaffe.files import opened, replacing
 from minicaffe.formats.named_arrays import HEAD, read_safetensors
 from minicaffe.formats.named_arrays import SIGNATURE as SAFETENSORS
@@ -264,7 +264,7 @@ def mapped(path: Path) -> Buffer:
                 raise WeightsError(f"{path}: the file is empty")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except (OSError, ValueError) as error:
-        raise WeightsError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise WeightsError(unread(str(path), "cannot be read", error)) from error
 
 
 def refuse_lookalikes(path: Path, buffer: Buffer, wanted: str = "weights") -> None:

@@ -24,7 +24,7 @@ import numpy as np
 
 import minicaffe
 from minicaffe.aliases import serve_as_caffe
-from minicaffe.errors import Error
+from minicaffe.errors import Error, unread
 from minicaffe.files import allow_path, read_bytes
 from minicaffe.layers.python.python import ANY, allow_module
 from minicaffe.pycaffe import init_log
@@ -111,7 +111,7 @@ def compiled(name: str) -> CodeType:
             raise Error(f"{name}: this is a binary file, not a Python script")
         return compile(source, name, "exec", dont_inherit=True)
     except OSError as error:
-        raise Error(f"{name}: cannot read the script: {error.strerror}") from error
+        raise Error(unread(name, "cannot read the script", error)) from error
     except (SyntaxError, ValueError) as error:
         raise Error(_syntax_text(name, error)) from error
 

@@ -1,6 +1,6 @@
 """The text of `minicaffe layers TYPE`: a layer type's formula, bottoms, tops and fields; and the table of all, docs/layers.md.
 
-    python -m minicaffe layers --markdown > docs/layers.md
+    python -m minicaffe layers --markdown -o docs/layers.md
 
 The facts come from the class; support by explain, the ONNX export and minicaffe.torch from their tables (registry.py).
 The table needs PyTorch.

@@ -98,7 +98,7 @@ def test_encoded_anew_where_size_or_colour_differ() -> None:
 @pytest.mark.parametrize(
     ("line", "flags", "message"),
     [
-        ("absent.png 1", [], "list.txt:5: images/absent.png: cannot read the image: No such file"),
+        ("absent.png 1", [], "list.txt:5: images/absent.png: no such file"),
         ("bad.png 1", [], "list.txt:5: images/bad.png: cannot read the image: not an image, or damaged"),
         ("im0.png", [], 'list.txt:5: "im0.png" has no label'),
         ("im0.png x", [], 'list.txt:5: the label "x" is not a whole number'),

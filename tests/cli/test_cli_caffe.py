@@ -616,7 +616,7 @@ def test_parse_log_errors(folder: Path, text: str, arguments: list[str], message
     result = run("parse-log", "run.log", ".", *arguments)
     assert result.exit_code == 1
     assert message in result.output
-    assert "absent.log: cannot be read: No such file" in run("parse-log", "absent.log", ".").output
+    assert "absent.log: no such file" in run("parse-log", "absent.log", ".").output
 
 
 def test_a_name_in_a_table_is_no_formula(folder: Path) -> None:

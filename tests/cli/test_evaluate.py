@@ -46,6 +46,25 @@ def test_the_scene(folder: Path) -> None:
         assert curves.size == (800, 560) and len(curves.getcolors(1 << 20) or []) > 5
 
 
+def test_a_folder_of_labelimg(folder: Path) -> None:
+    """Images and .xml side by side, and no list of images."""
+    scene = json.loads((SHAPES / "scene.json").read_text())["images"][0]
+    names = ["", "circle", "square", "triangle"]
+    objects = "".join(
+        f"<object><name>{names[kind]}</name><pose>Unspecified</pose><truncated>0</truncated><difficult>0</difficult><bndbox>"
+        + "".join(f"<{at}>{value + 1}</{at}>" for at, value in zip(("xmin", "ymin", "xmax", "ymax"), box, strict=True))
+        + "</bndbox></object>"
+        for kind, box in zip(scene["classes"], scene["boxes"], strict=True)
+    )
+    Path("scene.xml").write_text(f'<annotation verified="yes"><filename>scene.png</filename>{objects}</annotation>')
+    result = run("evaluate", *NET, ".", *CFG, *NAMES)
+    assert result.exit_code == 0, result.output
+    assert ".: no list of images in it (ImageSets/Main): all 1 annotated images are taken" in result.stderr
+    assert float(result.stdout.split("mean")[1].split()[2]) > 0.9
+    result = run("evaluate", *NET, ".", *CFG)
+    assert result.exit_code == 1 and "--classes FILE gives other names" in result.stderr
+
+
 @pytest.mark.parametrize("form", ["csv", "yolo"])
 def test_what_detect_saves_is_what_it_finds(form: str, folder: Path) -> None:
     saved = "found.csv" if form == "csv" else "."
@@ -143,15 +162,15 @@ def test_coco_without_a_detection() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["gone.json"], "gone.json: no such file or folder"),
+        (["gone.json"], "gone.json: no such file"),
         (["boxes.csv"], "does not say the order of the classes"),
         (["boxes.csv", "--classes", "two.txt"], "3 classes with the background, but"),
         (["scene.json", "--json", "nowhere/out.json"], "there is no folder"),
-        (["scene.json", "--json", "out.png", "--draw", "out.png"], "--json names this file too"),
+        (["scene.json", "--json", "out.png", "--draw", "out.png"], "--json out.png: what is written here is .json, not .png"),
         (["scene.json", "--draw", "out.xyz"], "--draw out.xyz: the picture is a PNG file; give a name that ends in .png"),
         (["scene.json", "--draw", "out"], "--draw out: the picture is a PNG file"),
         (["scene.json", "--draw", "scene.png"], "--draw scene.png: this is an input, and would be replaced"),
-        (["scene.json", "--json", "scene.png"], "--json scene.png: this is an input, and would be replaced"),
+        (["scene.json", "--json", "scene.json"], "--json scene.json: this is an input, and would be replaced"),
         (["scene.json", "--images", "nowhere"], "--images nowhere: no such folder"),
         (["broken.json"], "broken.png"),
         (["elsewhere.json"], "there/gone.png, is not there: --images gives the folder of the images"),

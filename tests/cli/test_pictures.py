@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from batches import save_images
 from detecting import DETECTOR
+from PIL import Image
 
 from minicaffe import Layer, Net, register, set_num_threads
 from minicaffe.blob import Blob
 from minicaffe.cli import pictures
 from minicaffe.cli.pictures import concurrent_batches, concurrent_images
 from minicaffe.data.settings import DetectionSettings
+from minicaffe.errors import DataError, Error
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST
+from minicaffe.scaling.batch.find import find_sources
 from minicaffe.scaling.batch.recipe import Pipeline, Recipe
 
 NUMBERS = 'layer { name: "n" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 dim: 3 } data_filler { %s } } }'
@@ -123,3 +126,22 @@ def test_compiled_loops_are_ready_before_the_fork(monkeypatch: pytest.MonkeyPatc
     concurrent_images(small, 2)
     assert done == [(small.net, True), (small.net, False)], "begun, and then waited for"
     np.testing.assert_equal(small.net.blobs["data"].shape, (1, 3, 600, 1000))
+
+
+@pytest.mark.parametrize("words", [["none.png"], ["none.png", "other.png"]])
+def test_all_images_are_missing(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Error, match=r"none\.png: no such file$"):
+        find_sources(words)
+
+
+def test_of_several_images_one_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an image that fails, whatever its suffix says."""
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (7, 5)).save("good.png")
+    found = list(find_sources(["gone.txt", "good.png", "goood.png"]).pictures())
+    assert found[1].pixels().shape == (5, 7, 3)
+    for picture, said in ((found[0], "gone.txt: no such file"), (found[2], "goood.png: no such file; did you mean good.png?")):
+        with pytest.raises(DataError) as error:
+            picture.pixels()
+        assert str(error.value) == said

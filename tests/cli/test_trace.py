@@ -255,7 +255,7 @@ def test_a_net_that_fails_while_it_runs_is_shown_up_to_its_layer(net: str) -> No
     [
         (["--input", "dat=x.npy"], '"dat" is not an input of the net'),
         (["--input", "data"], "write it as BLOB=FILE"),
-        (["--image", "no.png"], "is not there"),
+        (["--image", "no.png"], "no.png: no such file"),
         (["--shape", "data=1,x"], "write it as BLOB=N,C,H,W"),
         (["-o", "no/where.html"], "there is no folder"),
         (["--npz", "no/where.npz"], "there is no folder"),

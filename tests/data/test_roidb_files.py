@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,29 @@ def test_voc(tmp_path: Path) -> None:
     assert [names[k] for k in entry["gt_classes"]] == ["cat", "dog"]
     assert (entry["width"], entry["height"]) == (40, 30)
     prepare_roidb(roidb, 21)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_voc_without_lists(tmp_path: Path, apart: bool) -> None:
+    """As labelImg leaves it: in VOC's folders, or side by side, where a classes.txt does not make it YOLO's."""
+    whole = voc(tmp_path / "whole")
+    shutil.rmtree(whole / "ImageSets")
+    shutil.copy(whole / "Annotations" / "000005.xml", whole / "Annotations" / "000004.xml")
+    shutil.copy(whole / "JPEGImages" / "000005.jpg", whole / "JPEGImages" / "000004.jpg")
+    shutil.copy(whole / "JPEGImages" / "000005.jpg", whole / "JPEGImages" / "no_annotation.jpg")
+    if not apart:
+        beside = tmp_path / "beside"
+        beside.mkdir()
+        for file in [*whole.glob("*/*.xml"), *whole.glob("*/*.jpg")]:
+            shutil.move(file, beside)
+        write(beside / "classes.txt", "dog\ncat\n")
+        whole = beside
+    roidb, names = load_roidb(whole, classes=["dog", "cat"])
+    assert [Path(str(entry["image"])).name for entry in roidb] == ["000004.jpg", "000005.jpg"]
+    assert all(Path(str(entry["image"])).is_file() for entry in roidb)
+    assert names == ["__background__", "dog", "cat"] and roidb[1]["gt_classes"].tolist() == [2, 1]
+    with pytest.raises(DataError, match=r"ImageSets.Main.test.txt: no such list of images; the folder has these splits: none"):
+        load_roidb(whole, split="test")
 
 
 def test_voc_with_classes_of_ones_own(tmp_path: Path) -> None:
@@ -248,7 +272,7 @@ def test_a_coco_box_that_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.json: no such file or folder: give a JSON file or a PASCAL VOC folder"):
+    with pytest.raises(DataError, match=r"gone\.json: no such file: give a file of annotations"):
         load_roidb(tmp_path / "gone.json")
     with pytest.raises(DataError, match=r"test.txt: no such list of images; the folder has these splits: trainval"):
         load_roidb(voc(tmp_path), split="test")
@@ -257,11 +281,11 @@ def test_missing_files(tmp_path: Path) -> None:
 def test_a_folder_of_another_kind(tmp_path: Path) -> None:
     other = tmp_path / "photos"
     other.mkdir()
-    with pytest.raises(DataError, match=r"photos: not a PASCAL VOC folder: it has no Annotations and no .*; it is empty. For"):
+    with pytest.raises(DataError, match=r"photos: not a PASCAL VOC folder: it has no \.xml, .*; it is empty. For"):
         load_roidb(other)
     for name in "fedcba":
         write(other / name, "")
-    with pytest.raises(DataError, match=r"no ImageSets/Main; it holds a, b, c, d, e, \.\.\.\. For annotations in a JSON file"):
+    with pytest.raises(DataError, match=r"with any; it holds a, b, c, d, e, \.\.\.\. For annotations in a JSON file"):
         load_roidb(other)
     voc(other / "VOC2007")
     with pytest.raises(DataError, match=r"not a PASCAL VOC folder: .*; give .*photos.VOC2007$"):

@@ -309,7 +309,7 @@ def test_layers_that_only_one_family_has_tell_the_fork() -> None:
 
 def test_the_document_is_current() -> None:
     written = (ROOT / "docs" / "forks.md").read_text(encoding="utf-8")
-    assert written == markdown(), "run: python -m minicaffe forks --markdown > docs/forks.md"
+    assert written == markdown(), "run: python -m minicaffe forks --markdown -o docs/forks.md"
 
 
 def test_memory_settings_of_temporal_segment_networks_have_no_effect() -> None:

@@ -356,7 +356,7 @@ def test_errors(folder: Path) -> None:
         (["b.npz", "--transpose", "conv1"], "write it as NAME=0,3,1,2"),
         (["no.npz"], "no.npz: not a readable .npz"),
         (["cut.npz"], "cut.npz: not a readable .npz"),
-        (["missing.npz"], "No such file"),
+        (["missing.npz"], "no such file"),
         (["b.npz", "--weights-b", "w.caffemodel"], "--weights-b is for a net"),
         (["no.onnx"], " cannot load it: "),
     ]:

@@ -309,7 +309,7 @@ def test_errors(file: Path, tmp_path: Path) -> None:
     for name, words in [
         ("cut", "cut short, damaged"), ("garbage", "damaged, or no"), ("empty", "the file is empty"),
         ("text", "this is a prototxt"),
-        ("other", "no layers, no training state and no blob"), ("missing", "No such file"),
+        ("other", "no layers, no training state and no blob"), ("missing", "no such file"),
     ]:  # fmt: skip
         code, output = run(tmp_path / name, "--list")
         assert code == 1 and words in output, name

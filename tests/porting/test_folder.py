@@ -18,8 +18,9 @@ from PIL import Image
 from minicaffe import TEST, Error, Net
 from minicaffe.cli import main
 from minicaffe.cli.port import TRIALS, Case, try_all
+from minicaffe.errors import install
 from minicaffe.formats.weights import write_binaryproto
-from minicaffe.porting.folder import Report, look, matching, page, scan, text
+from minicaffe.porting.folder import Report, look, matching, page, scan, steps, text
 from minicaffe.rng import set_random_seed
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
@@ -180,8 +181,9 @@ def test_hints_have_a_number_after_the_word(tmp_path: Path) -> None:
 
 def test_which_weights_fit(folder: Path) -> None:
     report = look(folder)
-    assert [(pair.weights.path, pair.net.path, pair.kind) for pair in report.best] == [
-        ("deploy.caffemodel", "deploy.prototxt", "net")
+    assert [(pair.weights.path, pair.net.path) for pair in report.best] == [("deploy.caffemodel", "deploy.prototxt")]
+    assert [(one.weights, one.net.path, one.task.command) for one in report.runnable] == [
+        (report.best[0].weights, "deploy.prototxt", "classify")
     ]
     of_sigmoid = next(pair for pair in report.pairs if pair.weights.path == "sigmoid.caffemodel")
     assert of_sigmoid.says == "2 of 2 layers fit; BUT the net that was trained has Sigmoid, which this one lacks"
@@ -211,13 +213,130 @@ def test_the_commands_run(folder: Path, tmp_path: Path, monkeypatch: pytest.Monk
     commands = [step.command for step in report.steps]
     files = "'old model/deploy.prototxt' 'old model/deploy.caffemodel'"
     # two means, so that neither is given
-    assert commands[0] == f"minicaffe run {files} --input 'data=old model/photo.jpg' --scale-factor 0.5"
+    assert commands[0] == (
+        f"minicaffe classify {files} 'old model/photo.jpg' --scale-factor 0.5 --labels 'old model/synset.txt'"
+    )
+    run_all(commands)
+    assert {"model.onnx", "trace.html", "rescued.prototxt"} <= set(os.listdir(tmp_path))
+
+
+def run_all(commands: list[str]) -> None:
     for command in commands:
-        if "to-torch" in command and find_spec("torch") is None:
+        if command.startswith("pip install ") or ("to-torch" in command and find_spec("torch") is None):
             continue
         ran = CliRunner().invoke(main, shlex.split(command)[1:])
         assert ran.exit_code == 0, (command, ran.output)
-    assert {"model.onnx", "trace.html", "rescued.prototxt"} <= set(os.listdir(tmp_path))
+
+
+def test_without_weights_and_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random weights, and the clone's image; what reads data gets a deploy net."""
+    require("onnx")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "deploy.prototxt").write_text(NET % ("ReLU", 5))
+    report = look("net")
+    commands = [step.command for step in report.steps]
+    assert commands[0] == f"minicaffe classify net/deploy.prototxt --random-weights {SHAPES / 'scene.png'}"
+    assert "weights: no .caffemodel or .caffemodel.h5 is here: the commands take random ones" in report.missing
+    assert f"an image: the commands take {SHAPES / 'scene.png'}; put yours in its place" in report.missing
+    run_all(commands)
+    (tmp_path / "net" / "deploy.prototxt").write_text(TRAIN)
+    commands = [step.command for step in look("net").steps]
+    assert commands == ["minicaffe deploy net/deploy.prototxt -o deploy.prototxt"]
+    run_all(commands)
+    monkeypatch.chdir(tmp_path / "net")
+    assert look(".").steps[0].command == "minicaffe deploy deploy.prototxt -o deploy_2.prototxt"
+
+
+GREY_SSD = """name: "grey" input: "data" input_shape { dim: 1 dim: 1 dim: 8 dim: 9 }
+layer { name: "loc" type: "InnerProduct" bottom: "data" top: "loc" inner_product_param { num_output: 8 } }
+layer { name: "conf" type: "InnerProduct" bottom: "data" top: "conf" inner_product_param { num_output: 6 } }
+layer { name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param { pool: AVE kernel_size: 8 } }
+layer { name: "priors" type: "PriorBox" bottom: "map" bottom: "data" top: "priors"
+  prior_box_param { min_size: 4 } }
+layer { name: "out" type: "DetectionOutput" bottom: "loc" bottom: "conf" bottom: "priors" top: "out"
+  detection_output_param { num_classes: 3 nms_param { nms_threshold: 0.45 } confidence_threshold: 0.1 } }
+"""
+
+
+def test_a_detector_of_grey_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """detect takes colours alone; the order of boxes from random weights is not compared."""
+    require("onnx")
+    monkeypatch.chdir(tmp_path)
+    Path("grey.prototxt").write_text(GREY_SSD)
+    commands = [step.command for step in look(".").steps]
+    assert commands[0] == f"minicaffe run grey.prototxt --random-weights --input data={SHAPES / 'scene.png'}"
+    assert not any("--check" in command for command in commands)
+    run_all(commands)
+
+
+def test_a_fork_that_a_net_needs_is_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    problem = 'PriorBox layer "p": TextBoxes makes each box twice: give --fork textboxes, or Net\'s fork='
+    monkeypatch.setattr(matching, "_made", lambda net, settings, fork: problem)
+    Path("net.prototxt").write_text(NET % ("ReLU", 5))
+    report = look(".")
+    assert [step.command for step in report.steps] == ["minicaffe port . --fork textboxes"]
+    assert f"a net that can be made: net.prototxt: {problem}" in report.missing
+    assert look(".", fork="textboxes").steps == []
+
+
+def test_text_is_read_with_its_alphabet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digits are read's default; another alphabet is a file's, or the net is only run."""
+    monkeypatch.chdir(tmp_path)
+    for classes, command in ((11, "minicaffe read net.prototxt"), (4, "minicaffe run net.prototxt")):
+        Path("net.prototxt").write_text(
+            f"""input: "data" input_shape {{ dim: 1 dim: 1 dim: 8 dim: 20 }}
+            layer {{ name: "conv" type: "Convolution" bottom: "data" top: "conv"
+              convolution_param {{ num_output: {classes} kernel_h: 8 kernel_w: 4 stride: 4 }} }}
+            layer {{ name: "steps" type: "Permute" bottom: "conv" top: "steps"
+              permute_param {{ order: 3 order: 0 order: 1 order: 2 }} }}"""
+        )
+        assert look(".").steps[0].command.startswith(command)
+    Path("letters.txt").write_text("a\nb\nc\n")
+    command = look(".").steps[0].command
+    assert command.startswith("minicaffe read net.prototxt --random-weights") and command.endswith(
+        "--alphabet-file letters.txt"
+    )
+    run_all([command])
+
+
+def test_several_nets_write_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, classes in enumerate((5, 6, 7, 8, 9), 1):
+        Path(f"{number}-a.prototxt").write_text(NET % ("ReLU", classes))
+    Path("0.prototxt").write_text(NET.partition('layer { name: "prob')[0] % ("ReLU", 5))
+    report = look(".")
+    assert [(one.net.path, one.task.command) for one in report.runnable] == [
+        ("1-a.prototxt", "classify"), ("2-a.prototxt", "classify"), ("3-a.prototxt", "classify")
+    ]  # fmt: skip
+    written = [word for step in report.steps for word in shlex.split(step.command) if word.endswith((".py", ".html", ".onnx"))]
+    assert sorted(written) == [
+        f"_{number}_a_{kind}" for number in (1, 2, 3) for kind in ("model.onnx", "model.py", "trace.html")
+    ]  # fmt: skip
+
+
+def test_what_to_install_comes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "find_spec", lambda name: None if name in ("onnxruntime", "torch") else True)
+    found = look(folder).steps
+    kinds = [step.command.split()[1] for step in found]
+    assert kinds[1:5] == ["install", "export", "install", "to-torch"]
+    assert found[1].command == install("onnx")
+    assert found[3].command == install("torch")
+
+
+def test_a_fork_and_unknown_fields_are_in_the_commands(tmp_path: Path) -> None:
+    text = NET.replace("kernel_size: 3", "kernel_size: 3 no_such_field: 1") % ("ReLU", 5)
+    (tmp_path / "deploy.prototxt").write_text(text)
+    commands = [step.command for step in look(tmp_path, fork="pspnet").steps if step.command.startswith("minicaffe")]
+    assert len(commands) == 4 and all("--random-weights --fork pspnet --skip-unknown" in command for command in commands)
+
+
+def test_buttons_copy_the_commands(folder: Path) -> None:
+    report = look(folder)
+    written = page(report)
+    assert written.count('<button type="button" aria-label="Copy the command: ') == len(report.steps) > 0
+    assert "</code><button" in written
 
 
 def test_names_of_strangers_are_one_word_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,9 +347,7 @@ def test_names_of_strangers_are_one_word_of_a_command(tmp_path: Path, monkeypatc
     Net("--limit=layers=1.prototxt", TEST).save("-w;x.caffemodel")
     Image.new("RGB", (14, 11)).save("-`id`.jpg")
     commands = [step.command for step in look(".").steps]
-    assert shlex.split(commands[0])[2:] == [
-        "./--limit=layers=1.prototxt", "./-w;x.caffemodel", "--input", "$(touch OWNED)=-`id`.jpg"
-    ]  # fmt: skip
+    assert shlex.split(commands[0])[2:] == ["./--limit=layers=1.prototxt", "./-w;x.caffemodel", "./-`id`.jpg"]
     for command in commands:  # punctuation outside quotes is a token of its own
         assert not {"$", "(", ")", ";", "`"} & set(shlex.shlex(command, posix=True, punctuation_chars="$();`"))
     assert not any(word.startswith("--limit") for command in commands for word in shlex.split(command))
@@ -293,7 +410,7 @@ def refused(case: Case) -> str:
     raise Error("it has no form")
 
 
-@pytest.mark.parametrize(("name", "why"), [("file", "a file: give the"), ("nothing", "there is nothing: give the")])
+@pytest.mark.parametrize(("name", "why"), [("file", "a file: give the"), ("nothing", "no such file: give the")])
 def test_what_is_no_folder(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(Error, match=why):

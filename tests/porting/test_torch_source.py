@@ -347,6 +347,12 @@ def test_lstm_unit(tmp_path: Path) -> None:
     assert {"c1", "h1", "d c", "d data"} <= set(check(net, tmp_path))
 
 
+def test_text_without_a_continuation_has_no_form(tmp_path: Path) -> None:
+    net = net_of('layer { name: "y" type: "CTCGreedyDecoder" bottom: "data" top: "y" }', "dim: 9 dim: 2 dim: 3")
+    with pytest.raises(LayerError, match="has no form without the sequences' continuation"):
+        write_source(net, tmp_path / "model.py")
+
+
 @pytest.mark.parametrize("merge", ["true", "false"])
 def test_text_from_scores(tmp_path: Path, merge: str) -> None:
     text = f"""layer {{ name: "cont" type: "ContinuationIndicator" bottom: "data" top: "cont" continuation_indicator_param {{
@@ -463,14 +469,15 @@ def test_a_detector(tmp_path: Path, kind: str) -> None:
         tmp_path / "model.py",
         "--check",
     ]
-    words += ["--input", f"data={SHAPES / 'scene.png'}", "--cfg", SHAPES / "shapes.yml"]
+    words += ["--input", f"data={SHAPES / 'scene.png'}", "--cfg", SHAPES / "shapes.yml", "--classes", SHAPES / "classes.txt"]
     ran = CliRunner().invoke(main, ["to-torch", *map(str, words)])
     assert ran.exit_code == 0, ran.output
     assert " d conv1.weight " in ran.output
-    code = "import sys, torch; from model import load; net = load().eval(); print('minicaffe' in sys.modules);"
+    code = "import sys, torch; from model import CLASS_NAMES, load; net = load().eval(); print('minicaffe' in sys.modules);"
+    code += "print(CLASS_NAMES[1:3]);"
     code += "print(sorted(net(torch.zeros(1, 3, 64, 96), torch.tensor([[64., 96, 1]]))))"
     alone = subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True, text=True)
-    assert alone.stdout.split("\n")[:2] == ["False", "['bbox_pred', 'cls_prob', 'rois']"], alone.stderr
+    assert alone.stdout.split("\n")[:3] == ["False", "['circle', 'square']", "['bbox_pred', 'cls_prob', 'rois']"], alone.stderr
 
 
 def test_it_can_be_exported(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_what_is_there_is_no_pattern(nested: Path) -> None:
         ("nested/*.png", "nested/*.png: no file matches"),
         ("nested/a/*.txt", "no images in this folder"),
         ("nested", 'no images in this folder; "nested/**" takes those of the folders in it'),
-        ("gone.png", "gone.png: no such image"),
+        ("gone.png", "gone.png: no such file"),
     ],
 )
 def test_nothing_found(source: str, said: str, nested: Path) -> None:

@@ -26,7 +26,7 @@ FILE = Path(__file__).resolve().parents[2] / "docs" / "layers.md"
 def test_the_file_is_current() -> None:
     """The one list of what each type has: CPU, GPU, explain, ONNX, torch."""
     pytest.importorskip("torch", reason=NO_TORCH)
-    assert FILE.read_text(encoding="utf-8") == markdown(), "run: python -m minicaffe layers --markdown > docs/layers.md"
+    assert FILE.read_text(encoding="utf-8") == markdown(), "run: python -m minicaffe layers --markdown -o docs/layers.md"
 
 
 ROWS = [

@@ -415,7 +415,7 @@ def test_a_solver_without_a_net():
 
 
 def test_a_solver_file_that_is_missing(tmp_path):
-    with pytest.raises(PrototxtError, match="cannot be read: No such file"):
+    with pytest.raises(PrototxtError, match="no such file"):
         get_solver(tmp_path / "solver.prototxt")
 
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.detection.detect import Rcnn
 from minicaffe.detection.families import family_of
 from minicaffe.detection.family import SSD_MEANS, Family
 from minicaffe.detection.mtcnn import stage_of
-from minicaffe.detection.ssd import ssd_layer
+from minicaffe.detection.task import Task, task_of
 from minicaffe.errors import Error
 from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.weights import WeightsFile
@@ -26,8 +25,10 @@ from minicaffe.registry import types
 
 from .scan import Item, reading, reason
 
+MOST_UNTRAINED = 3
+"""Nets without weights to go on with, at most."""
 TRIED = 6
-"""Nets made for one file of weights, at most: those with the most of its layers' names."""
+"""Nets made for one file of weights, at most: those with the most of its layers' names; and without weights."""
 
 
 @dataclass(frozen=True)
@@ -74,26 +75,29 @@ class Pair:
             text += f"; BUT the net that was trained has {', '.join(self.types)}, which this one lacks"
         return text
 
+
+@dataclass(frozen=True)
+class Runnable:
+    """A net to go on with, and its weights; None for a net without any, which runs with random ones.
+
+    task: detect only if the net proposes its own rois, else run.
+    """
+
+    net: Item
+    weights: Item | None
+    made: Net = field(repr=False)
+
     @cached_property
     def family(self) -> Family | None:
         """The family of a detector; None for another net."""
         with suppress(Error):
-            return family_of(self.made) if self.made else None
+            return family_of(self.made)
         return None
 
-    @property
-    def kind(self) -> str:
-        """The kind of net: detector (an R-CNN), ssd, other (another detector) or net."""
-        if self.made is None or self.family is None:
-            return "net"
-        if ssd_layer(self.made):
-            return "ssd"
-        return "detector" if isinstance(self.family, Rcnn) else "other"
-
-    @property
+    @cached_property
     def stage(self) -> int:
         """1, 2 or 3 for a net of an MTCNN, else 0."""
-        return stage_of(self.made.param) if self.made else 0
+        return stage_of(self.made.param)
 
     @property
     def takes_means(self) -> bool:
@@ -101,6 +105,11 @@ class Pair:
         if self.family is None:
             return not self.stage
         return self.family.has_fixed_size and self.family.means == SSD_MEANS
+
+    @cached_property
+    def task(self) -> Task:
+        task = Task("run") if self.stage else task_of(self.made)
+        return Task("run") if task.command == "detect" and "rois" in self.made.inputs else task
 
 
 def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionSettings | None, fork: str) -> list[Pair]:
@@ -118,6 +127,32 @@ def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionS
             of_file.append(_pair(net, file, made[net.path], shared[net.path]))
         found += sorted(of_file, key=lambda pair: (not pair.fits, pair.made is None, -pair.fitting, len(pair.unread)))
     return found
+
+
+def runnable(
+    pairs: Sequence[Pair], nets: Sequence[Item], settings: DetectionSettings | None, fork: str
+) -> tuple[list[Runnable], dict[str, str]]:
+    """Return the nets to go on with: for each file of weights the best net that it fits.
+
+    If there is none: the first nets that can be made, those with results first, and why the nets before them cannot be made.
+    """
+    best: dict[str, Runnable] = {}
+    for pair in pairs:
+        if pair.fits and pair.made is not None:
+            best.setdefault(pair.weights.path, Runnable(pair.net, pair.weights, pair.made))
+    if best:
+        return list(best.values()), {}
+    found: list[Runnable] = []
+    problems: dict[str, str] = {}
+    for item in nets:
+        made = _made(item, settings, fork)
+        if isinstance(made, str):
+            problems[item.path] = made
+        else:
+            found.append(Runnable(item, None, made))
+        if len(found) == TRIED:
+            break
+    return sorted(found, key=lambda one: one.task.command == "run")[:MOST_UNTRAINED], problems
 
 
 def _layers(weights: Item) -> list[LayerWeights]:

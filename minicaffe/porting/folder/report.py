@@ -8,29 +8,17 @@ from html import escape
 from os import PathLike
 from pathlib import Path
 
-from minicaffe.detection.family import Classes, numbers_text
 from minicaffe.detection.inputs import image_inputs
-from minicaffe.detection.mtcnn import Mtcnn, following
-from minicaffe.errors import Error, on_one_line, pasted, shortened
+from minicaffe.errors import on_one_line, pasted, shortened
 from minicaffe.formats.forks import grouped
-from minicaffe.porting.cut import has_head
 
-from .matching import Pair, pairs_of
-from .scan import IMAGE, LINK, NAMES, NET, ORDER, SETTINGS, SHOWN, SOLVER, STATE, WEIGHTS, Item, scan
+from .matching import Pair, Runnable, pairs_of, runnable
+from .scan import IMAGE, LINK, NET, ORDER, SETTINGS, SHOWN, SOLVER, WEIGHTS, Item, scan
+from .steps import Step, example_image, lacking_nets, names_of, steps_of
 
 NEXT = "What to do next"
-FED = f" --rgb --axes wh --mean {numbers_text(Mtcnn.means)} --scale-factor {Mtcnn.scale_factor:g}"
-"""The image of a single net of an MTCNN."""
 LONGEST_ROW = 1000
 """Characters of a row."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A command to continue with, and its purpose."""
-
-    why: str
-    command: str
 
 
 @dataclass(frozen=True)
@@ -49,15 +37,19 @@ class Verdict:
 
 @dataclass
 class Report:
-    """The report on a folder.
+    """The findings about a folder.
 
-    items: the files; pairs: weights and the nets that they may be for, the best first; facts: what the folder tells about the
-    preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried.
+    items: the files; fork: the fork whose layers the nets have; runnable: the nets to go on with; unmade: nets without weights
+    that cannot be made, and why; pairs: weights and the nets that they may be for, the best first; facts: what the folder tells
+    about the preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried.
     """
 
     folder: Path
     items: list[Item]
     left_out: list[str]
+    fork: str = ""
+    runnable: list[Runnable] = field(default_factory=list)
+    unmade: dict[str, str] = field(default_factory=dict)
     pairs: list[Pair] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -87,12 +79,14 @@ def look(folder: str | PathLike[str], *, fork: str = "") -> Report:
 
     fork: its version is used for layers that differ between forks.
     """
-    report = Report(Path(folder), *scan(Path(folder)))
-    settings = report.of(SETTINGS)
-    report.pairs = pairs_of(report.of(NET), report.of(WEIGHTS), settings[0].content if len(settings) == 1 else None, fork)
+    report = Report(Path(folder), *scan(Path(folder)), fork=fork)
+    found, nets = report.of(SETTINGS), report.of(NET)
+    settings = found[0].content if len(found) == 1 else None
+    report.pairs = pairs_of(nets, report.of(WEIGHTS), settings, fork)
+    report.runnable, report.unmade = runnable(report.pairs, nets, settings, fork)
     report.facts = list(dict.fromkeys(fact for item in report.items for fact in item.facts))
     report.missing = list(_missing(report))
-    report.steps = [*_steps(report)]
+    report.steps = list(steps_of(report))
     return report
 
 
@@ -105,7 +99,7 @@ def _missing(report: Report) -> Iterator[str]:
             near = next((pair for pair in report.pairs if pair.weights.path == item.path), None)
             yield f"a net for {item.path}" + (f": with {near.net.path}, {near.says}" if near else "")
     if nets and not report.of(WEIGHTS):
-        yield "weights: no .caffemodel or .caffemodel.h5 is here, and the nets would start from random numbers"
+        yield "weights: no .caffemodel or .caffemodel.h5 is here" + ": the commands take random ones" * bool(report.runnable)
     names = {Path(item.path).name for item in report.items}
     for item in report.of(SOLVER):
         for file in filter(None, (item.content.net, item.content.train_net, *item.content.test_net)):
@@ -115,98 +109,19 @@ def _missing(report: Report) -> Iterator[str]:
         file = fact.removeprefix("mean file ").partition(" (")[0]
         if fact.startswith("mean file ") and Path(file).name not in names:
             yield f"{file}, the mean file of {fact.partition(' (')[2].rstrip(')')}"
-    if any(pair.takes_means for pair in report.best) and not any(fact.startswith("mean ") for fact in report.facts):
+    told = any(fact.startswith("mean ") for fact in report.facts)
+    if not told and any(one.weights and one.takes_means and image_inputs(one.made) for one in report.runnable):
         yield "the mean and the scale of the images: nothing here tells them"
-    for pair in report.best:
-        classes = _classes(pair)
-        if classes and not classes.names and not _names(report, classes.number):
-            yield f"the names of the {classes.number} classes of {pair.net.path}"
-        if problem := _others(report, pair):
+    for one in report.runnable:
+        classes = one.task.classes
+        if one.weights and classes and classes.number > 1 and not classes.names and not names_of(report, one.task):
+            yield f"the names of the {classes.number} classes of {one.net.path}"
+        if problem := lacking_nets(report, one):
             yield problem
-
-
-def _classes(pair: Pair) -> Classes | None:
-    return pair.family.classes(pair.made) if pair.family and pair.made else None
-
-
-def _others(report: Report, pair: Pair) -> str:
-    """Return which nets of an MTCNN are not where detect looks for them; "" for none, and for other nets."""
-    try:
-        for item in (pair.net, pair.weights) if pair.stage == 1 else ():
-            following(report.folder / item.path)
-    except Error as error:
-        return str(error)
-    return ""
-
-
-def _names(report: Report, count: int) -> Item | None:
-    """Return the file with this number of class names, with or without the background."""
-    fit = (item for item in report.of(NAMES) if item.content and len(item.content) in (count, count - 1))
-    return next(fit, None)
-
-
-def _steps(report: Report) -> Iterator[Step]:
-    images = report.of(IMAGE)
-    photo = report.path(images[0]) if images else "photo.jpg"
-    image = str(report.folder / images[0].path) if images else "photo.jpg"
-    for pair in report.best:
-        files = f"{report.path(pair.net)} {report.path(pair.weights)}"
-        means = _means(report) if pair.takes_means else ""
-        fed = FED if pair.stage else means
-        by_settings = pair.family and not pair.family.has_fixed_size
-        cfg = f" --cfg {report.path(report.of(SETTINGS)[0])}" if len(report.of(SETTINGS)) == 1 and by_settings else ""
-        own = _classes(pair)
-        names = _names(report, own.number) if own else None
-        classes = f" --classes {report.path(names)}" if names else ""
-        takes = next(iter(image_inputs(pair.made)), "") if pair.made else ""
-        if pair.kind != "net" or (pair.stage == 1 and not _others(report, pair)):
-            what = "faces" if pair.stage or (own and "face" in (own.names or ())) else "objects"
-            yield Step(f"find {what}", f"minicaffe detect {files} {photo}{cfg}{means}{classes} --draw out")
-        elif pair.stage < 2:  # an MTCNN's others see pixels of boxes
-            given = f" --input {pasted(f'{takes}={image}')}" if takes else ""
-            yield Step("run it on an image" if takes else "run it", f"minicaffe run {files}{given}{fed if takes else ''}")
-        if pair.kind in ("net", "other"):
-            yield Step("to ONNX, checked", f"minicaffe export {files} -o model.onnx --check")
-        else:
-            whole = f"-o model.onnx --with-image --with-boxes --check --input {pasted(f'data={image}')}{cfg}{means}{classes}"
-            yield Step("to ONNX, from the photo to boxes, checked", f"minicaffe export {files} {whole}")
-        yield Step("to PyTorch source, checked", f"minicaffe to-torch {files}{cfg} -o model.py --check")
-        if pair.made and has_head(pair.made):
-            yield Step(
-                "without its head, for a chip", f"minicaffe cut {files}{cfg} --drop-head -o trunk.prototxt trunk.caffemodel"
-            )
-        shown = f" --image {photo}" if takes else ""
-        settings = f"{cfg}{fed if takes else ''}{classes if pair.kind == 'detector' else ''}"
-        yield Step("see what every layer does", f"minicaffe trace {files}{shown}{settings} -o trace.html")
-        if _folds(pair):
-            out = "-o merged.prototxt merged.caffemodel --check"
-            yield Step("fold BatchNorm into the convolutions", f"minicaffe merge-bn {files} {out}")
-        if pair.kind == "detector":
-            yield Step("other classes", f"minicaffe retarget {report.path(pair.net)} --classes N --out other.prototxt")
-    fitting = {pair.weights.path for pair in report.best}
-    for item in report.of(WEIGHTS):
-        if item.path not in fitting and item.content.kind == ".caffemodel":
-            yield Step(f"a net from {item.path}", f"minicaffe rescue {report.path(item)} -o rescued.prototxt")
-    for item in report.of(STATE)[:1]:
-        for solver in report.of(SOLVER)[:1]:
-            yield Step("go on with the training", f"minicaffe train {report.path(solver)} --snapshot {report.path(item)}")
-
-
-def _folds(pair: Pair) -> bool:
-    """Return True if the net has a BatchNorm with stored statistics, which could be folded into a convolution."""
-    params = [layer.param.batch_norm_param for layer in pair.made.layers if layer.type == "BatchNorm"] if pair.made else []
-    return any(param.use_global_stats or not param.HasField("use_global_stats") for param in params)
-
-
-def _means(report: Report) -> str:
-    """Return --mean and --scale-factor if the folder gives them without contradiction."""
-    means = {fact.split()[1] for fact in report.facts if fact.startswith("mean ") and not fact.startswith("mean file")}
-    scales = {fact.split()[1].rstrip(",") for fact in report.facts if fact.startswith("scale ")}
-    text = ""
-    if len(means) == 1:
-        values = next(iter(means)).split(",")
-        text += f" --mean {pasted(','.join(values * (3 if len(values) == 1 else 1)))}" if len(values) in (1, 3) else ""
-    return text + (f" --scale-factor {next(iter(scales))}" if len(scales) == 1 else "")
+    for net, problem in () if report.runnable else report.unmade.items():
+        yield f"a net that can be made: {net}: {problem}"
+    if report.runnable and not report.of(IMAGE):
+        yield f"an image: the commands take {on_one_line(example_image())}; put yours in its place"
 
 
 Section = tuple[str, list[tuple[str, str]]]
@@ -274,7 +189,21 @@ STYLE = """
 body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 0.5rem; }
 dt { font-weight: 600; } dd { margin: 0 0 0.5rem 1.5rem; } code { font-family: ui-monospace, monospace; }
+button { font: inherit; margin-left: 0.5rem; padding: 0 0.6rem; }
 """
+SCRIPT = """
+for (const button of document.querySelectorAll("button")) {
+  button.onclick = async () => {
+    const code = button.previousElementSibling;
+    getSelection().selectAllChildren(code);
+    try { await navigator.clipboard.writeText(code.textContent); }
+    catch { document.execCommand("copy"); }  // a page that is no secure context has no clipboard
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  };
+}
+"""
+"""Of the buttons that copy a command."""
 
 
 def page(report: Report) -> str:
@@ -287,9 +216,11 @@ def page(report: Report) -> str:
         body.append(f"<h2>{escape(head)}</h2><dl>")
         for name, says in rows:
             shown = escape(says)
-            shown = f"<code>{shown}</code>" if head == NEXT else shown
+            if head == NEXT:
+                button = f'<button type="button" aria-label="Copy the command: {escape(name)}">Copy</button>'
+                shown = f"<code>{shown}</code>{button * bool(name)}"
             body.append((f"<dt>{escape(name)}</dt>" if name else "") + f"<dd>{shown}</dd>")
         body.append("</dl>")
     head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
     start = ["<!DOCTYPE html>", '<html lang="en">', f"<head>{head}<style>{STYLE}</style></head>", "<body>"]
-    return "\n".join([*start, *body, "</body></html>", ""])
+    return "\n".join([*start, *body, f"<script>{SCRIPT}</script>", "</body></html>", ""])

@@ -15,7 +15,7 @@ import numpy as np
 
 from minicaffe.data.images import image_size
 from minicaffe.data.settings import read_settings
-from minicaffe.errors import Error, first_of, on_one_line, shortened
+from minicaffe.errors import Error, first_of, missing, on_one_line, shortened
 from minicaffe.files import opened, read_text
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.lookalikes import PROTOTXT, START
@@ -67,7 +67,7 @@ class Item:
 def scan(folder: Path) -> tuple[list[Item], list[str]]:
     """Return the files, by kind and name, and those left out. Raises Error if it is no folder."""
     if not folder.is_dir():
-        raise Error(f"{folder}: {'a file' if folder.exists() else 'there is nothing'}: give the folder of a model")
+        raise Error(f"{folder}: {'a file' if folder.exists() else missing(folder)}: give the folder of a model")
     found: list[Item] = []
     left_out: list[str] = []
     for number, path in enumerate(_files(folder, left_out)):

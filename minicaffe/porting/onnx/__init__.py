@@ -7,6 +7,7 @@ differences = minicaffe.onnx_export.compare_with_net(net, "model.onnx")
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference, differences, run_of
@@ -37,11 +38,13 @@ def export_onnx(
     until: str | None = None,
     fold: bool = False,
     whole: Whole | None = None,
+    classes: Sequence[str] | None = None,
 ) -> str | None:
     """Write net as an ONNX model and check it. Return the name of the separate file for more than 2 GB of weights, else None.
 
     until: export only what this layer needs, with its tops as outputs. fold: fold BatchNorm, Scale and Bias layers into the
-    convolutions before them. whole: put the photo before the net, or boxes after it.
+    convolutions before them. whole: put the photo before the net, or boxes after it. classes: the names of the net's classes,
+    the model's metadata `class_names`; by default those that detect and segment take for their number.
     The net's inputs keep their data; its other blobs do not.
     Raises Error for an opset that is too old or unknown and for a TRAIN net, LayerError for a layer without an ONNX form.
     """
@@ -49,7 +52,7 @@ def export_onnx(
         from minicaffe.porting.merge_bn import merge_net
 
         net = merge_net(net)[0]
-    return write_model(*onnx_model(net, opset=opset, until=until, whole=whole), path)
+    return write_model(*onnx_model(net, opset=opset, until=until, whole=whole, classes=classes), path)
 
 
 def compare_with_net(net: Net, path: str | os.PathLike[str], *, until: str | None = None) -> list[Difference]:

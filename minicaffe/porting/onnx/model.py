@@ -21,6 +21,10 @@ import numpy as np
 from google.protobuf import text_format
 
 from minicaffe.blob import Array
+from minicaffe.data.drawings import class_name
+from minicaffe.detection.class_names import BACKGROUND
+from minicaffe.detection.families import family_of
+from minicaffe.detection.task import class_names
 from minicaffe.errors import Error, install, pasted, ways
 from minicaffe.files import replacing, unlinked
 from minicaffe.layer import Layer
@@ -52,11 +56,17 @@ TYPES = {IMAGE: np.uint8, **OUTPUTS}
 
 
 def onnx_model(
-    net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None, whole: Whole | None = None
+    net: Net,
+    *,
+    opset: int = DEFAULT_OPSET,
+    until: str | None = None,
+    whole: Whole | None = None,
+    classes: Sequence[str] | None = None,
 ) -> tuple[ModelProto, dict[str, Array]]:
     """Return the ModelProto of net, or of what the layer `until` needs, without weights; and the weights by name.
 
-    whole: with the photo as its input, or boxes as its outputs.
+    whole: with the photo as its input, or boxes as its outputs. classes: the names of the net's classes for the metadata; by
+    default the usual ones for their number.
 
     Raises Error, and LayerError for a layer without an ONNX form.
     """
@@ -81,10 +91,18 @@ def onnx_model(
         if name in inputs and made[name].name != name:
             raise Error(f'input "{name}", changed in place, is also an output, which needs a name of its own: rename the top')
     model = _assembled(graph, net, inputs, made, values, opset)
-    for key, value in (whole.facts(net) if whole else {}).items():
+    for key, value in {**(whole.facts() if whole else {}), **_names(net, until, whole, classes)}.items():
         model.metadata_props.add(key=key, value=value)
     read = {name for node in _with_inner(graph.nodes) for name in node.input}
     return model, {name: array for name, array in graph.constants.items() if name in read}
+
+
+def _names(net: Net, until: str | None, whole: Whole | None, classes: Sequence[str] | None) -> dict[str, str]:
+    """Return the metadata of the classes. A model that gives boxes has a name for each of their classes, as detect has."""
+    names = class_names(net, classes) if until is None or classes else None
+    if not names and whole and whole.boxes:
+        names = [BACKGROUND, *(class_name(k, None) for k in range(1, family_of(net).classes(net).number))]
+    return {"class_names": json.dumps(names)} if names else {}
 
 
 def _check(net: Net, opset: int) -> None:

@@ -17,7 +17,6 @@ Boxes are those of detect: boxes (n, 4) in pixels of the photo, scores (n,) and 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,6 @@ from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection import Detector
 from minicaffe.detection.detect import check_detector
-from minicaffe.detection.families import family_of
 from minicaffe.detection.family import SSD_MEANS
 from minicaffe.detection.rows import prepare_ssd_image
 from minicaffe.detection.ssd import ssd_layer
@@ -207,8 +205,7 @@ class Whole:
 
     photo: the model takes a photo, uint8 (H, W, 3), blue, green, red, as the input `image`. The net's settings define its scale
     and means, for an SSD net means and scale_factor do. boxes: it gives boxes (n, 4) in pixels of the photo, scores (n,) and
-    classes (n,), best first, as detect does with this threshold and at most max_detections. classes: the names of the classes,
-    background included, for the model's metadata.
+    classes (n,), best first, as detect does with this threshold and at most max_detections.
     """
 
     photo: bool = True
@@ -217,7 +214,6 @@ class Whole:
     max_detections: int = 100
     means: Sequence[float] = SSD_MEANS
     scale_factor: float = 1.0
-    classes: Sequence[str] | None = None
 
     def check(self, net: Net, until: str | None) -> None:
         """Raise Error for a net that is no detector for one photo, or that cannot take photos of any size."""
@@ -268,19 +264,14 @@ class Whole:
         dims: list[Dims] = [("detections", 4), ("detections",), ("detections",)]
         return {name: Value(tensor, dim) for name, tensor, dim in zip(OUTPUTS, made, dims, strict=True)}
 
-    def facts(self, net: Net) -> dict[str, str]:
-        """Return the model's metadata.
-
-        Without given classes, the names are those that detect has for the net's number of classes.
-        """
+    def facts(self) -> dict[str, str]:
+        """Return the model's metadata."""
         facts = {}
         if self.photo:
             facts[IMAGE] = "uint8 (height, width, 3): blue, green, red"
         if self.boxes:
             facts["boxes"] = "x1, y1, x2, y2 in pixels of the image, corners inclusive; best first"
             facts["threshold"] = f"{self.threshold:g}"
-        if names := self.classes or (family_of(net).classes(net).names if self.boxes else None):
-            facts["class_names"] = json.dumps(list(names))
         return facts
 
     def inputs(self, net: Net, image: NDArray[np.uint8]) -> Arrays:

@@ -7,8 +7,10 @@ from model import load; module = load()
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+from minicaffe.detection.task import class_names
 from minicaffe.errors import Error, on_one_line
 from minicaffe.files import replacing_together
 from minicaffe.formats.named_arrays import write_safetensors
@@ -42,6 +44,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 '''
+CLASS_NAMES = "CLASS_NAMES"
 LOAD = '''
 def load(weights: str = str(Path(__file__).with_name("{weights}"))) -> Net:
     """The net with its weights."""
@@ -51,15 +54,16 @@ def load(weights: str = str(Path(__file__).with_name("{weights}"))) -> Net:
 '''
 
 
-def write_source(net: Net, path: str | os.PathLike[str]) -> Source:
+def write_source(net: Net, path: str | os.PathLike[str], classes: Sequence[str] | None = None) -> Source:
     """Write the net as `path`, and its weights next to it with the suffix .safetensors. Return the Source.
 
-    Raises Error for a TRAIN net, LayerError for layers without a form, all named, and for lines that do not compile or,
-    where PyTorch is installed, do not build. Nothing is written then.
+    classes: the names of the net's classes, which become the module's CLASS_NAMES; by default the usual ones for their number.
+    Raises Error for a TRAIN net and for another number of names, LayerError for layers without a form, all named, and for lines
+    that do not compile or, where PyTorch is installed, do not build. Nothing is written then.
     """
     target = Path(path)
     weights = target.with_suffix(".safetensors").name
-    text, made = source_of(net, target.stem, weights)
+    text, made = source_of(net, target.stem, weights, class_names(net, classes))
     with replacing_together(target) as draft:
         write_safetensors(draft.with_name(weights), made.tensors)
         draft.write_text(text, encoding="utf-8")
@@ -67,14 +71,19 @@ def write_source(net: Net, path: str | os.PathLike[str]) -> Source:
     return made
 
 
-def source_of(net: Net, module: str, weights: str) -> tuple[str, Source]:
-    """Return the text of a module of this name with weights in this file, and the Source. Raises write_source's errors."""
+def source_of(net: Net, module: str, weights: str, classes: Sequence[str] | None = None) -> tuple[str, Source]:
+    """Return the text of a module of this name with weights in this file, and the Source. Raises write_source's errors.
+
+    classes: the names that become the module's CLASS_NAMES.
+    """
     if net.phase != TEST:
         raise Error("PyTorch source is made of a net in TEST; this one is in TRAIN")
     net.reshape()
     made = Source()
     _check(net)
     made.part("read_safetensors")
+    if classes:
+        made.constant(CLASS_NAMES, classes)
     names = {name: made.variable(name) for name in net.inputs}
     values: dict[str, str] = dict(names)
     for node in net.nodes:

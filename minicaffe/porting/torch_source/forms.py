@@ -281,5 +281,7 @@ def ctc_greedy_decoder(s: Source, layer: CTCGreedyDecoder, bottom: Sequence[str]
     if layer.accuracy_top:
         raise layer.error("with true labels has no form", f"top[{layer.accuracy_top}]")
     merge = "" if layer.param.ctc_decoder_param.ctc_merge_repeated else ", merge=False"
+    if len(bottom) < 2:
+        raise layer.error("has no form without the sequences' continuation", "bottom")
     made = f"ctc_greedy({bottom[0]}, {bottom[1]}, {layer.blank}{merge})"
     return made if len(top) > 1 else f"{made}[0]"

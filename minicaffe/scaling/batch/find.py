@@ -20,7 +20,7 @@ from pathlib import Path
 from minicaffe import limits
 from minicaffe.data.clips import FORMATS as VIDEOS
 from minicaffe.data.clips import frame_count
-from minicaffe.errors import DataError, Error
+from minicaffe.errors import DataError, Error, missing, unread
 from minicaffe.files import granted, is_uri, pattern_folder, read_bytes
 
 from .places import check_opens, listed, read_uri
@@ -35,10 +35,15 @@ TABLES = {".parquet", ".pq"}
 def find_sources(given: Sequence[str], every: int = 1) -> Sources:
     """Return the images that the command line names.
 
-    every: of a video the frames 0, every, 2 every, ... Raises Error for a missing source, and a folder or list without images.
+    every: of a video the frames 0, every, 2 every, ... Of several sources one that is missing is an image that fails when it is
+    read. Raises Error if all are missing, and for a folder or list without images.
     """
     base = os.getcwd()
-    return Sources(tuple(stretch for name in given for stretch in _stretches(name, base, every)))
+    absent = {name for name in given if not (is_uri(name) or os.path.exists(name) or pattern_folder(name))}
+    if len(absent) == len(set(given)):
+        absent = set()  # the first one's error
+    found = (([Files((name,), base)] if name in absent else _stretches(name, base, every)) for name in given)
+    return Sources(tuple(stretch for stretches in found for stretch in stretches))
 
 
 def _stretches(name: str, base: str, every: int) -> list[Stretch]:
@@ -69,7 +74,7 @@ def _local(path: Path) -> list[str] | None:
         if not found:
             raise Error(f"{path}: no file matches")
         return found
-    raise Error(f"{path}: no such image")
+    raise Error(f"{path}: {missing(path)}")
 
 
 def _folder(name: str, files: Sequence[str], base: str, every: int) -> list[Stretch]:
@@ -104,7 +109,7 @@ def read_list(name: str) -> list[str]:
     try:
         content = read_uri(name, limits.lists) if is_uri(name) else read_bytes(name, "lists")
     except OSError as error:
-        raise DataError(f"{name}: cannot read the list: {error.strerror or error}") from error
+        raise DataError(unread(name, "cannot read the list", error)) from error
     lines = content.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").split("\n")  # names of files need not be UTF-8
     files = [line.strip() for line in lines if line.strip()]
     if not files or any("\0" in file for file in files):

@@ -87,7 +87,7 @@ def test_one_file_shuffles_anew(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("listed", "layer", "message"),
     [
-        (None, text(), "list.txt: cannot read the list: No such file"),
+        (None, text(), "list.txt: no such file"),
         (" \n", text(), "list.txt: the list has no file"),
         ("none.h5", text(), "none.h5: damaged HDF5 file: .*No such file"),
         ("list.txt", text(), "list.txt: damaged HDF5 file"),

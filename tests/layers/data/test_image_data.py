@@ -98,14 +98,14 @@ def test_grey_and_resized() -> None:
 @pytest.mark.parametrize(
     ("listed", "more", "transform", "message"),
     [
-        (None, "", "", "list.txt: cannot read the list: No such file"),
+        (None, "", "", "list.txt: no such file"),
         ("", "", "", "list.txt: the list has no image"),
         ("im0.png\n", "", "", 'list.txt:1: "im0.png" has no label: write NAME LABEL'),
         ("im0.png 1\nim1.png one\n", "", "", 'list.txt:2: the label "one" is not a whole number'),
         ("im0.png 1\nim1.png 1_0\n", "", "", 'list.txt:2: the label "1_0" is not a whole number'),
         ("im0.png 1\nim1.png \u0663\n", "", "", 'list.txt:2: the label "\u0663" is not a whole number'),
         (f"im0.png 1\nim1.png {10**399}\n", "", "", r"list.txt:2: the label 10*0 is not in \[-2147483648, 2147483647\]"),
-        ("absent.png 1\n", "", "", "list.txt:1: images/absent.png: cannot read the image: No such file"),
+        ("absent.png 1\n", "", "", "list.txt:1: images/absent.png: no such file"),
         ("bad.png 1\n", "", "", "list.txt:1: images/bad.png: cannot read the image: not an image, or damaged"),
         ("im0.png 1\n", "batch_size: 0", "", r"batch_size must be > 0, got 0 \(data.prototxt:2\)"),
         ("im0.png 1\n", "new_height: 3", "", "give both new_height and new_width, got 3 and 0"),

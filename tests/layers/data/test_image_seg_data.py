@@ -134,7 +134,7 @@ def test_ranks_of_a_seed_draw_alike() -> None:
         ("im0.png lab0.png\nim1.png\n", 'list.txt:2: "im1.png" is not NAME LABEL_IMAGE, two words'),
         ("im 0.png lab0.png\n", 'list.txt:1: "im 0.png lab0.png" is not NAME LABEL_IMAGE, two words'),
         ("\n\n", "list.txt: the list has no image"),
-        ("im0.png absent.png\n", "list.txt:1: im0.png: images/absent.png: .*No such file"),
+        ("im0.png absent.png\n", "list.txt:1: im0.png: images/absent.png: .*no such file"),
         ("im0.png small.png\n", "list.txt:1: im0.png: the label image is 4 wide and 3 high, the image 7 wide and 5 high"),
         ("im0.png im1.png\n", "list.txt:1: im0.png: images/im1.png: .*labels in colours; write the classes as 8-bit grey"),
         ("im0.png deep.png\n", "list.txt:1: im0.png: images/deep.png: .*labels of more than 8 bits"),

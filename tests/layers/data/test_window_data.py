@@ -89,7 +89,7 @@ def test_what_is_placed_lies_in_the_image_and_in_the_crop(corners, crop: int, pa
 @pytest.mark.parametrize(
     ("windows", "more", "transform", "message"),
     [
-        (None, "", "crop_size: 8", "windows.txt: cannot read the list: No such file"),
+        (None, "", "crop_size: 8", "windows.txt: no such file"),
         ("", "", "crop_size: 8", "windows.txt: the window file is empty"),
         ("im0.png", "", "crop_size: 8", 'windows.txt:1: expected "#", got "im0.png"'),
         ("# 1\n", "", "crop_size: 8", "windows.txt:1: the image has index 1, expected 0"),
@@ -123,7 +123,7 @@ def test_errors_at_setup(folder: Path, windows: str | None, more: str, transform
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("im0.png", "absent.png", "images/absent.png: cannot read the image: No such file"),
+        ("im0.png", "absent.png", "images/absent.png: no such file"),
         ("15 12", "24 12", r"images/im0.png: is 24 x 20, which lacks the window \(4, 5, 24, 12\)"),
     ],
 )

@@ -121,7 +121,7 @@ def test_no_gradients_and_another_shape() -> None:
         ("num_classes: 0", "needs num_classes > 0"),
         ("overlap_threshold: 0", "overlap_threshold must be > 0, got 0"),
         ("resize_param { resize_mode: FIT_SMALL_SIZE width: 3 }", "resize_param needs a height and a width > 0, got 0 and 3"),
-        ('name_size_file: "absent.txt"', "absent.txt: No such file or directory"),
+        ('name_size_file: "absent.txt"', "absent.txt: no such file"),
         ("background_label_id: 1", "label 1 in bottom 0 is no object's class"),
     ],
 )

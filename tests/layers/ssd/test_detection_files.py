@@ -138,7 +138,7 @@ def test_bad_label_maps(content: str, message: str) -> None:
     Path("bad.prototxt").write_text(content)
     with pytest.raises(DataError, match=message):
         read_label_map("bad.prototxt")
-    with pytest.raises(DataError, match="absent: No such file"):
+    with pytest.raises(DataError, match="absent: no such file"):
         read_label_map("absent")
 
 

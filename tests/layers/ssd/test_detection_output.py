@@ -110,7 +110,7 @@ def test_the_inputs_get_no_gradient_and_a_second_reshape() -> None:
         ('num_classes: 2 visualize: true save_file: "a.png"', "visualize needs the images as a fourth bottom"),
         (
             'num_classes: 2 save_output_param { output_directory: "o" label_map_file: "m" name_size_file: "n" }',
-            "n: No such file or directory",
+            "n: no such file",
         ),
         ("num_classes: 3", r"bottom 1 of shape \(1, 6\) does not hold 3 priors x 3 values for each of 1 images"),
         ("num_classes: 1", r"bottom 1 .* 3 priors x 1 values for each of 1 images; TextBoxes' PriorBox makes each box twice"),

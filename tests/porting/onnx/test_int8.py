@@ -67,7 +67,7 @@ def test_products_are_quantized_and_the_rest_is_not(folder: Path) -> None:
     assert sorted(kind for name, kind in weights.items() if name.endswith("_quantized"))[:2] == [onnx.TensorProto.INT8] * 2
 
 
-@pytest.mark.parametrize("name", ["m.json", "m.prototxt", "m"])
+@pytest.mark.parametrize("name", ["m.onnx", "m.textproto", "m"])
 def test_the_suffix_does_not_change_the_format(name: str, folder: Path) -> None:
     """onnx.load takes these for texts."""
     ran = export("net.prototxt", "net.caffemodel", "-o", name, "--check", "--int8", "--calibrate", "photos/0.png")

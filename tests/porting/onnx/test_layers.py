@@ -302,6 +302,15 @@ def test_in_place_layers_and_silence(tmp_path: Path) -> None:
     assert list(dims) == ["x", "y"]
 
 
+def test_an_input_changed_in_place_keeps_its_name(tmp_path: Path) -> None:
+    text = """
+        layer { name: "scale" type: "Power" bottom: "x" top: "x" power_param { scale: 2 } }
+        layer { name: "conv" type: "Convolution" bottom: "x" top: "y" convolution_param { num_output: 3 kernel_size: 1 } }
+    """
+    dims = check(tmp_path, text, *({"x": maps(*shape)} for (shape,) in IMAGES))
+    assert list(dims) == ["x", "y"]
+
+
 def test_a_parameter_is_a_constant(tmp_path: Path) -> None:
     text = 'layer { name: "p" type: "Parameter" top: "p" parameter_param { shape { dim: 2 dim: 3 } } }'
     check(tmp_path, text + layer('type: "Eltwise"', bottoms=2).replace('"x1"', '"p"'), {"x": maps(2, 3)})

@@ -23,7 +23,7 @@ from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import settings_from
 from minicaffe.detection.rows import prepare_ssd_image
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.porting.onnx import Whole, compare_with_detect, run_model
+from minicaffe.porting.onnx import Whole, compare_with_detect, onnx_model, run_model
 from minicaffe.porting.onnx.graph import Graph
 from minicaffe.porting.onnx.whole import fitted_photo, scaled_photo
 
@@ -200,11 +200,25 @@ def test_options_that_do_not_go_together(tmp_path: Path, words: list[object], sa
 @pytest.mark.parametrize(("classes", "last"), [(21, "tvmonitor"), (81, "toothbrush"), (4, None)])
 def test_the_names_of_published_detectors(classes: int, last: str | None) -> None:
     """As detect has them, without --classes."""
-    shapes = {"data": "dim: 1 dim: 3 dim: 8 dim: 8", "rois": "dim: 1 dim: 5", "cls_prob": f"dim: 1 dim: {classes}"}
-    text = " ".join(f'input: "{name}" input_shape {{ {dims} }}' for name, dims in shapes.items())
+    text = """input: "data" input_shape { dim: 1 dim: 3 dim: 8 dim: 9 } input: "rois" input_shape { dim: 2 dim: 5 }"""
+    for name, count in (("cls_prob", classes), ("bbox_pred", 4 * classes)):
+        text += f"""layer {{ name: "{name}" type: "InnerProduct" bottom: "rois" top: "{name}"
+            inner_product_param {{ num_output: {count} }} }}"""
     net = Net(parse_net(text, "net.prototxt"), TEST)
-    facts = Whole(boxes=True).facts(net)
-    assert ("class_names" in facts) is (last is not None)
-    if last:
-        names = json.loads(facts["class_names"])
-        assert len(names) == classes and names[-1] == last
+    assert names_in(onnx_model(net)[0]).get(classes - 1) == last
+    with pytest.raises(Error, match=rf"net.prototxt: 3 names of classes .*, but cls_prob has {classes} classes"):
+        onnx_model(net, classes=["a", "b", "c"])
+
+
+def test_classes_without_names_get_detects() -> None:
+    """A model that gives boxes names all its classes; the net alone those that it knows."""
+    net = shapes_net("rfcn")
+    assert names_in(onnx_model(net)[0]) == {}
+    assert names_in(onnx_model(net, whole=Whole())[0]) == {0: "__background__", 1: "class 1", 2: "class 2", 3: "class 3"}
+    assert names_in(onnx_model(net, classes=["b", "x", "y", "z"])[0])[3] == "z"
+
+
+def names_in(model: Any) -> dict[int, str]:
+    """Return the names in a model's metadata, by number."""
+    facts = {one.key: one.value for one in model.metadata_props}
+    return dict(enumerate(json.loads(facts.get("class_names", "[]"))))

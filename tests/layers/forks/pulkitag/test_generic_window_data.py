@@ -125,7 +125,7 @@ def test_a_seed_repeats_and_a_state_resumes(more: str) -> None:
 @pytest.mark.parametrize(
     ("windows", "more", "transform", "message"),
     [
-        (None, "", "", "windows.txt: cannot read the list: No such file"),
+        (None, "", "", "windows.txt: no such file"),
         ("# WindowData\n", "", "", 'windows.txt:1: expected "GenericDataLayer", got "WindowData"'),
         ("im0.png", "", "", 'windows.txt:1: expected "#", got "im0.png"'),
         (HEAD.format(0, 1, 1), "", "", "windows.txt:4: 0 examples of 1 images and 1 labels"),

@@ -157,7 +157,7 @@ HEAD = "# SqBoxWindowDataLayer\n1\n"
 @pytest.mark.parametrize(
     ("boxes", "more", "message"),
     [
-        (None, "", "boxes.txt: cannot read the list: No such file"),
+        (None, "", "boxes.txt: no such file"),
         ("", "", 'boxes.txt: the file ends before "#"'),
         ("# GenericDataLayer\n", "", 'boxes.txt:1: expected "SqBoxWindowDataLayer", got "GenericDataLayer"'),
         ("im0.png", "", 'boxes.txt:1: expected "#", got "im0.png"'),
