@@ -39,7 +39,7 @@ VOC_CLASSES = (
 def read_voc(folder: Path, splits: Sequence[str], names: list[str]) -> tuple[Roidb, list[str]]:
     """Return the images of the first of the splits that is there, or without splits all annotated ones, and the class names.
 
-    Boxes become 0-based; objects marked difficult are left out, as in the originals. Raises DataError.
+    Boxes become 0-based. Difficult objects become ignored boxes. Raises DataError.
     """
     inside, known = Inside(folder), Classes([name.lower() for name in names])
     images = _listed(folder, splits) if splits else [(None, path.stem) for path in annotation_files(folder)]

@@ -466,7 +466,7 @@ def test_nets_of_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert report.missing == [] and not any(step.command.startswith("minicaffe run") for step in report.steps)
     traced = [step.command for step in report.steps if "trace" in step.command]
-    fed = "--image photo.png --rgb --axes wh --mean 127.5,127.5,127.5 --scale-factor 0.0078125 -o trace.html"
+    fed = "--image photo.png --rgb --axes wh --mean 127.5,127.5,127.5 --scale-factor 0.0078125 -o det1_trace.html"
     assert traced[0] == f"minicaffe trace det1.prototxt det1.caffemodel {fed}"
     for command in (*commands, traced[0], traced[-1]):
         ran = CliRunner().invoke(main, shlex.split(command)[1:])
@@ -485,7 +485,7 @@ def test_other_families_are_detected_too(tmp_path: Path) -> None:
     report = look(tmp_path)
     files = f"{tmp_path}/yolo.prototxt {tmp_path}/yolo.caffemodel"
     assert [step.command for step in report.steps[:2]] == [
-        f"minicaffe detect {files} photo.jpg --draw out",
+        f"minicaffe detect {files} {steps.example_image()} --draw out",
         f"minicaffe export {files} -o model.onnx --check",
     ]
     assert "the mean and the scale of the images: nothing here tells them" in report.missing
