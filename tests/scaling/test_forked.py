@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -37,6 +38,7 @@ def _forked(work: Callable[[], object]) -> int:
     if child == 0:
         try:
             signal.alarm(60)  # a child that hangs ends with SIGALRM; a busy machine imports Numba in more than 5 s
+            faulthandler.dump_traceback_later(50)  # and says where
             work()
         except BaseException:
             os._exit(1)
