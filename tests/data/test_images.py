@@ -189,12 +189,14 @@ def test_errors(tmp_path: Path) -> None:
     (tmp_path / "text.jpg").write_text("no image")
     Image.fromarray(pixels(40, 60)).save(tmp_path / "whole.png")
     (tmp_path / "half.png").write_bytes((tmp_path / "whole.png").read_bytes()[:3000])
-    for name in ("gone.jpg", "text.jpg", "half.png"):
+    for name in ("text.jpg", "half.png"):
         with pytest.raises(DataError, match=f"{name}: cannot read the image"):
             load_image(tmp_path / name)
-    for name in ("gone.jpg", "text.jpg"):
-        with pytest.raises(DataError, match=f"{name}: cannot read the image"):
-            image_size(tmp_path / name)
+    with pytest.raises(DataError, match=r"text.jpg: cannot read the image"):
+        image_size(tmp_path / "text.jpg")
+    for read in (load_image, image_size):
+        with pytest.raises(DataError, match=r"gone.jpg: no such file"):
+            read(tmp_path / "gone.jpg")
     for shape in ((4, 6), (4, 6, 4), (0, 6, 3)):
         with pytest.raises(DataError, match=r"an image must be \(height, width, 3\), got shape"):
             scaled_image(np.zeros(shape), (0, 0, 0), 6, 10)

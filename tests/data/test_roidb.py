@@ -103,7 +103,7 @@ def test_usable() -> None:
         (entry(boxes=[[1, 2, 3, 30], [1, 5, 6, 7]]), r"box 0, .* is outside the image of 40 x 30"),
         (entry(gt_classes=[1, 7]), "class 7 is not one of the 4 classes"),
         (entry(gt_classes=[1, -1]), "class -1 is not one of the 4 classes"),
-        (entry(image="pictures/gone.jpg"), "pictures/gone.jpg: cannot read the image"),
+        (entry(image="pictures/gone.jpg"), "pictures/gone.jpg: no such file"),
         (entry(image="x.jpg", width=40, height=30, gt_classes=[9, 1]), "x.jpg: class 9"),
     ],
 )

@@ -172,7 +172,7 @@ def test_options_that_do_not_fit(folder: Path, options: dict[str, float], messag
         ({"TEST": {"MAXSIZE": 3}}, r"unknown setting TEST.MAXSIZE; did you mean TEST.MAX_SIZE\?"),
         ({"TEST": {"NMS": float("nan")}}, "TEST.NMS must be finite, got nan"),
         (3, "settings must be DetectionSettings, got 3"),
-        ("gone.yml", r"gone\.yml: cannot be read"),
+        ("gone.yml", r"gone\.yml: no such file"),
     ],
 )
 def test_settings_that_are_wrong(folder: Path, cfg: object, message: str) -> None:

@@ -76,7 +76,7 @@ def test_no_matrix():
 
 
 def test_file_that_is_not_there():
-    with pytest.raises(LayerError, match=r'InfogainLoss layer "layer": nowhere\.binaryproto: cannot be read'):
+    with pytest.raises(LayerError, match=r'InfogainLoss layer "layer": nowhere\.binaryproto: no such file'):
         LayerCase(TYPE + ' infogain_loss_param { source: "nowhere.binaryproto" }', np.zeros((2, 4)), [0, 1])
 
 
