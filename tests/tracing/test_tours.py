@@ -140,7 +140,7 @@ def test_a_malformed_file(tmp_path: Path, content: bytes, message: str) -> None:
 def test_an_unknown_tour(tmp_path: Path) -> None:
     with pytest.raises(Error, match=r"no tour 'rfcnn'; did you mean 'rfcn'\?; shipped: learning, rfcn, roi-pooling"):
         load_tour("rfcnn")
-    with pytest.raises(Error, match="none.json: no such file"):
+    with pytest.raises(Error, match=r"none.json: no such file"):
         load_tour(tmp_path / "none.json")
 
 
