@@ -149,7 +149,7 @@ def in_folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("dump text.png -o there.npz", ["text.png: this is a text file"]),
         ("dump empty -o there.npz", ["empty: cannot be read: Is a directory"]),
         ("dump net.npz -o net.npz", ["--out net.npz: this is an input"]),
-        ("dump net.npz -o there.h5", ["--out there.h5: what is written here is .npz, not .h5: give there.npz"]),
+        ("dump net.npz -o there.h5", ["there.h5: this writes .npz, .safetensors and .caffemodel; a Net's save writes HDF5"]),
         (
             "rescue net.safetensors -o there.prototxt",
             ["net.safetensors: safetensors weights contain no net: give a .caffemodel"],
