@@ -161,7 +161,7 @@ def test_the_command_explains_the_cell(tmp_path: Path, open_page: Open) -> None:
     card.locator('canvas[data-map="3"]').click()
     command = shlex.split(card.locator(".command").inner_text())
     assert command[:2] == ["minicaffe", "explain"]
-    assert command[3] == "conv5"
+    assert command[4] == "conv5", "after the net and its weights"
     result = CliRunner().invoke(main, command[1:])
     assert result.exit_code == 0, result.output
     at = ", ".join(command[-1].split(","))
