@@ -24,7 +24,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, update_wrapper
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
@@ -99,22 +99,18 @@ def expecting(passes: int | None) -> Iterator[None]:
 
     MINICAFFE_LOOPS=numba loads them all the same.
     """
-    before = replace(_work)
-    _set_work(_Work(passes if passes is None or _jit().wanted_way() == "auto" else None))
+    global _work
+    before, _work = _work, _Work(passes if passes is None or _jit().wanted_way() == "auto" else None)
     try:
         yield
     finally:
-        _set_work(before)
+        _work = before
 
 
 def expect(passes: int | None) -> None:
     """In a block of `expecting` some passes: say that each net runs so many times (None: often)."""
     if _work.passes is not None:
         _work.passes = passes
-
-
-def _set_work(work: _Work) -> None:
-    _work.passes, _work.saved = work.passes, work.saved
 
 
 def has_little_work() -> bool:

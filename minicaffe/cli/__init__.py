@@ -96,11 +96,9 @@ FILES = {
 }
 """The modules of commands that have none of their own name."""
 
-ONE_PASS = frozenset(
+FEW_PASSES = frozenset(
     ("compare", "cut", "explain", "export", "import", "merge-bn", "port", "run", "summary", "to-torch", "trace")
-)
-COUNTED = frozenset(
-    ("classify", "detect", "evaluate", "extract-features", "features", "flow", "pose", "read", "segment", "test", "train")
+    + ("classify", "detect", "evaluate", "extract-features", "features", "flow", "pose", "read", "segment", "test", "train")
 )
 """Commands that run a net once or twice, and those that say how many passes they `expect`: compiled loops have to pay."""
 
@@ -228,7 +226,7 @@ class _Commands(click.Group):
             ctx.with_resource(offering(option for param in command.params for option in param.opts))
             from minicaffe.kernels import expecting  # NumPy, which --help does without
 
-            ctx.with_resource(expecting(1 if name in ONE_PASS | COUNTED else None))
+            ctx.with_resource(expecting(1 if name in FEW_PASSES else None))
         return name, command, words
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -99,8 +99,14 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
     def _given_test(self) -> dict[str, Any]:
         """The TEST settings that options give."""
         scales = self.scale and (self.scale,)
-        given = {"scales": scales, "max_size": self.max_size, "nms": self.nms, "anchors": self.anchors}
-        return {name: value for name, value in {**given, "min_face": self.min_face}.items() if value is not None}
+        given = {
+            "scales": scales,
+            "max_size": self.max_size,
+            "nms": self.nms,
+            "anchors": self.anchors,
+            "min_face": self.min_face,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def inputs(self) -> list[str | None]:
@@ -121,7 +127,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
             file, weights = joined(file), [joined_weights(path) for path in self.weights]
             text = to_text(file.param)
             others = " and ".join(Path(path).name for path in following(self.net))
-            echo(f"{self.net} is MTCNN's first net; {others}, beside it, are run after it", err=True)
+            inform(f"{self.net} is MTCNN's first net; {others}, beside it, are run after it")
         net = self.load(file, weights, keep="outputs")
         pipeline = Pipeline(net, options._recipe(net, text or read_text(self.net), regions))
         names, (classes, holder, _) = pipeline.recipe.names, pipeline.detector.family.classes(net)

@@ -99,7 +99,7 @@ class Finding:
 def examine() -> Iterator[Finding]:
     """Yield a Finding for each part, from Python to a running kernel. Without a GPU, kernels and libraries are not checked."""
     yield Finding("minicaffe", True, f"{__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
-    yield Finding("processor", True, f"{cpu_name()}, {cores()}")
+    yield Finding("processor", True, f"{cpu_name()}, {cores()} cores for this process")
     yield Finding("BLAS", True, f"{blas_name(numpy_config())}, threads: {thread_variables()}")
     yield _loops()
     yield _driver_library()
@@ -223,7 +223,7 @@ def device_query_command(options: DeviceQueryOptions) -> None:
     facts = {
         "GPU": "; ".join(gpu_facts()),
         "CPU": cpu_name(),
-        "cores": cores(),
+        "cores": f"{cores()} for this process",
         "BLAS": blas_name(numpy_config()),
         "threads": thread_variables(),
         "system": platform.platform(),
@@ -236,8 +236,8 @@ def device_query_command(options: DeviceQueryOptions) -> None:
 
 
 def cores() -> str:
-    """Return how many cores there are."""
-    return f"{available_cores()} of {os.cpu_count()} cores for this process"
+    """Return the number of cores for this process, of how many."""
+    return f"{available_cores()} of {os.cpu_count()}"
 
 
 def thread_variables() -> str:

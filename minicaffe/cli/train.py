@@ -292,7 +292,7 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
     if film:
         echo(f"written: {film.write()}")
     context = click.get_current_context()
-    if stops and not context.find_root().params["caffe"]:
+    if stops and trainer.stopped and not context.find_root().params["caffe"]:
         context.exit(128 + stops[0])  # as in a shell: the training is not complete
 
 
