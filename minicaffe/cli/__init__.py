@@ -96,10 +96,10 @@ FILES = {
 }
 """The modules of commands that have none of their own name."""
 
-FEW_PASSES = frozenset(
-    ("compare", "cut", "explain", "export", "import", "merge-bn", "port", "run", "summary", "to-torch", "trace")
-    + ("classify", "detect", "evaluate", "extract-features", "features", "flow", "pose", "read", "segment", "test", "train")
-)
+FEW_PASSES = {
+    *("compare", "cut", "explain", "export", "import", "merge-bn", "port", "run", "summary", "to-torch", "trace"),
+    *("classify", "detect", "evaluate", "extract-features", "features", "flow", "pose", "read", "segment", "test", "train"),
+}
 """Commands that run a net once or twice, and those that say how many passes they `expect`: compiled loops have to pay."""
 
 CAFFE = "--caffe"
