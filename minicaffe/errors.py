@@ -209,13 +209,23 @@ class AlignmentError(Error, AssertionError):
 
 @contextmanager
 def os_errors_as(kind: type[Error], what: str) -> Iterator[None]:
-    """Turn an OSError in the block into an error of this kind: "what: Permission denied"; for a missing file as unread."""
+    """Turn an OSError in the block into an error of this kind: "what: Permission denied"."""
     try:
         yield
     except OSError as error:
-        if isinstance(error, FileNotFoundError) and error.filename and " read" in what:
-            raise kind(unread(os.fsdecode(error.filename), "", error)) from error
         raise kind(f"{what}: {error.strerror or error}") from error
+
+
+@contextmanager
+def read_errors_as(kind: type[Error], what: str) -> Iterator[None]:
+    """Turn an OSError in a block that reads into an error of this kind, as os_errors_as; for a missing file as unread."""
+    with os_errors_as(kind, what):
+        try:
+            yield
+        except FileNotFoundError as error:
+            if not error.filename:
+                raise
+            raise kind(unread(os.fsdecode(error.filename), "", error)) from error
 
 
 def unread(name: str, what: str, error: Exception) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from minicaffe import limits
 from minicaffe.data.leveldb_files import VALUE, Key, LevelFile, Manifest, Table, matches, read_logs, read_manifest
-from minicaffe.errors import DataError, LimitError, install, optional_module, os_errors_as
+from minicaffe.errors import DataError, LimitError, install, optional_module, read_errors_as
 from minicaffe.formats.wire import WireError, varint
 
 SUFFIXES = (".ldb", ".sst")
@@ -275,7 +275,7 @@ class LevelDatabase:
     def _logs(self, manifest: Manifest) -> list[str]:
         """Return the paths of the logs of entries that no table holds, the oldest first."""
         numbers, tables = set(), False
-        with os_errors_as(DataError, f"{self.path}: cannot be read"), os.scandir(self.path) as entries:
+        with read_errors_as(DataError, f"{self.path}: cannot be read"), os.scandir(self.path) as entries:
             for entry in entries:
                 name, suffix = os.path.splitext(entry.name)
                 tables = tables or suffix in SUFFIXES

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from minicaffe import limits
-from minicaffe.errors import DataError, in_brackets, install, optional_module, os_errors_as
+from minicaffe.errors import DataError, in_brackets, install, optional_module, os_errors_as, read_errors_as
 from minicaffe.files import KeptOpen, opened
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
@@ -75,7 +75,7 @@ class LmdbDatabase:
         """Yield keys and values, ordered by key, from the first key >= start. Raises DataError."""
         if self.meta.root == EMPTY:
             return
-        with os_errors_as(DataError, f"{self.path}: cannot be read"), KeptOpen(opened(self.file)) as file:
+        with read_errors_as(DataError, f"{self.path}: cannot be read"), KeptOpen(opened(self.file)) as file:
             walk = _Walk(self, file, start)
             yield from walk.below(self.meta.root, 0)
         if not start and walk.count != self.meta.entries:  # a pass from `start` skips pages

@@ -13,7 +13,7 @@ import re
 from os import PathLike
 from typing import NamedTuple
 
-from minicaffe.errors import DataError, os_errors_as
+from minicaffe.errors import DataError, read_errors_as
 from minicaffe.files import read_text
 
 WHOLE = re.compile("[+-]?[0-9]+")
@@ -81,7 +81,7 @@ def text_lines(path: str | PathLike[str]) -> list[str]:
     """Return the lines of a text file. Raises DataError and LimitError."""
     if not str(path):
         raise DataError("no source is given")
-    with os_errors_as(DataError, f"{path}: cannot read the list"):
+    with read_errors_as(DataError, f"{path}: cannot read the list"):
         return read_text(path, "lists", "surrogateescape").split("\n")
 
 

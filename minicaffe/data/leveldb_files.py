@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import limits
-from minicaffe.errors import DataError, NotAFileError, os_errors_as
+from minicaffe.errors import DataError, NotAFileError, read_errors_as
 from minicaffe.files import opened
 from minicaffe.formats.wire import WireError, varint
 
@@ -115,7 +115,7 @@ class LevelFile:
 
     def read(self, at: int, size: int) -> bytes:
         """Return size bytes at the offset `at`. Raises DataError if the file has become shorter than when it was opened."""
-        with os_errors_as(DataError, f"{self.path}: cannot be read"):
+        with read_errors_as(DataError, f"{self.path}: cannot be read"):
             self.file.seek(at)
             data = self.file.read(size)
         if len(data) < size:

@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.errors import DataError, UnknownClassError, missing, os_errors_as
+from minicaffe.errors import DataError, UnknownClassError, missing, read_errors_as
 from minicaffe.files import granted, read_bytes
 
 Array = NDArray[Any]
@@ -176,7 +176,7 @@ def read_json(path: Path) -> Any:
     """Return the content of a JSON file. Raises DataError for a file that is missing, unreadable or not JSON."""
     if not path.exists():
         raise DataError(f"{path}: {missing(path)}: give a file of annotations, or a folder of VOC or YOLO")
-    with os_errors_as(DataError, f"{path}: cannot read the annotations"):
+    with read_errors_as(DataError, f"{path}: cannot read the annotations"):
         data = read_bytes(path, "lists")
     if not data.strip():
         raise DataError(f"{path}: the file is empty; {FORMS}, as JSON")

@@ -48,7 +48,7 @@ from minicaffe.data.roidb_entry import (
 )
 from minicaffe.data.roidb_voc import VOC_CLASSES, has_lists, read_voc
 from minicaffe.data.roidb_yolo import is_yolo, read_yolo
-from minicaffe.errors import DataError, in_brackets, os_errors_as
+from minicaffe.errors import DataError, in_brackets, read_errors_as
 from minicaffe.files import read_bytes, utf8
 
 COLUMNS = {
@@ -67,7 +67,7 @@ def read_csv(path: Path, folder: Path, names: list[str] | None) -> tuple[Roidb, 
     """Return the roidb and the class names, background first. folder: where the images are. Raises DataError."""
     if names is None:
         raise DataError(f"{path}: a CSV file does not say the order of the classes: give their names")
-    with os_errors_as(DataError, f"{path}: cannot read the annotations"):
+    with read_errors_as(DataError, f"{path}: cannot read the annotations"):
         data = read_bytes(path, "lists")
     rows = _rows(utf8(data, path, DataError), path)
     have = [name.strip().lower() for name in next(rows, ("", []))[1]]

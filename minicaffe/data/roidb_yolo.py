@@ -19,7 +19,7 @@ from typing import Any
 
 from minicaffe.data.roidb_entry import SUFFIXES, Classes, Inside, as_boxes, as_classes, with_background
 from minicaffe.data.roidb_voc import annotation_files
-from minicaffe.errors import DataError, os_errors_as
+from minicaffe.errors import DataError, os_errors_as, read_errors_as
 from minicaffe.files import granted, read_bytes, utf8
 from minicaffe.formats.param_str import read_yaml_file
 
@@ -145,7 +145,7 @@ def _names(folder: Path, labels: Path) -> list[str] | None:
 
 def _read_names(path: Path) -> Sequence[str]:
     if path.suffix != ".yaml":
-        with os_errors_as(DataError, f"{path}: cannot read the names"):
+        with read_errors_as(DataError, f"{path}: cannot read the names"):
             data = read_bytes(path, "lists")
         return [line.strip() for line in utf8(data, path, DataError).splitlines() if line.strip()]
     names = _yaml(path).get("names")
@@ -161,7 +161,7 @@ def _entry(inside: Inside, picture: Path, labels: Path, known: Classes) -> Entry
     width, height = image_size(file)
     boxes, classes = [], []
     if labels.exists():
-        with os_errors_as(DataError, f"{labels}: cannot read the labels"):
+        with read_errors_as(DataError, f"{labels}: cannot read the labels"):
             data = read_bytes(inside.granted(os.path.relpath(labels, inside.folder)), "lists")
         for number, line in enumerate(utf8(data, labels, DataError).splitlines(), 1):
             if line.strip():

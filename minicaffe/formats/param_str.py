@@ -11,7 +11,7 @@ import functools
 import os
 from typing import Any
 
-from minicaffe.errors import Error, on_one_line, os_errors_as
+from minicaffe.errors import Error, on_one_line, read_errors_as
 from minicaffe.files import read_bytes, utf8
 
 MOST = 1 << 16
@@ -49,7 +49,7 @@ def read_yaml_file(path: str | os.PathLike[str], kind: type[Error]) -> Any:
 
     Raises an error of this kind, on one line, with the file and, where one is at fault, its line.
     """
-    with os_errors_as(kind, f"{os.fspath(path)}: cannot be read"):
+    with read_errors_as(kind, f"{os.fspath(path)}: cannot be read"):
         data = read_bytes(path)
     text = utf8(data, path, kind)
     try:

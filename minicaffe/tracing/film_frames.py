@@ -27,7 +27,7 @@ from minicaffe.data.state_fields import MISFITS, MOST, Fields, items, numbers, w
 from minicaffe.detection.detect import Detections
 from minicaffe.detection.detector import Detector
 from minicaffe.detection.inputs import image_scale
-from minicaffe.errors import Error, on_one_line, os_errors_as
+from minicaffe.errors import Error, on_one_line, read_errors_as
 from minicaffe.files import read_bytes, replacing, unlinked
 from minicaffe.layers.loss.softmax import softmax
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
@@ -233,7 +233,7 @@ def write_frame(folder: Path, frame: Frame) -> None:
 
 def frame_files(folder: str | os.PathLike[str]) -> dict[int, Path]:
     """Return the frames' files by iteration, in order. Raises Error for a folder that cannot be read."""
-    with os_errors_as(Error, f"{os.fspath(folder)}: cannot be read as a film"):
+    with read_errors_as(Error, f"{os.fspath(folder)}: cannot be read as a film"):
         found = [(int(match[1]), path) for path in Path(folder).iterdir() if (match := FRAME.fullmatch(path.name))]
     return dict(sorted(found))
 

@@ -33,7 +33,7 @@ from urllib.parse import urlencode
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.errors import Error, nearest, os_errors_as
+from minicaffe.errors import Error, nearest, read_errors_as
 from minicaffe.files import read_bytes
 
 from .trace import LayerFacts, Shot, Step, Trace
@@ -120,7 +120,7 @@ def load_tour(given: str | os.PathLike[str]) -> Tour:
         return _tour(path.name, f"the tour {given}", (FOLDER / f"{given}.json").read_bytes())
     if not path.suffix and not path.exists():
         raise Error(f"no tour {str(given)!r}{_hint(str(given), SHIPPED)}; shipped: {', '.join(SHIPPED)}; or give a .json file")
-    with os_errors_as(Error, f"{path}: cannot read the tour"):
+    with read_errors_as(Error, f"{path}: cannot read the tour"):
         return _tour(path.stem, str(path), read_bytes(path))
 
 

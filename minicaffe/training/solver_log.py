@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.errors import Error, on_one_line, os_errors_as
+from minicaffe.errors import Error, on_one_line, read_errors_as
 from minicaffe.files import read_text, replacing
 from minicaffe.net import Net
 
@@ -93,7 +93,7 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
     Lines without the prefix (`I1121 03:09:40.283104 ...`) are skipped. Raises Error if no line has an iteration, or for an
     impossible iteration.
     """
-    with os_errors_as(Error, f"{path}: cannot be read"):
+    with read_errors_as(Error, f"{path}: cannot be read"):
         text = read_text(path, "lists", "replace")
     rows: dict[str, list[Row]] = {"Train": [], "Test": []}
     iteration, rate = -1, math.nan

@@ -26,7 +26,7 @@ from minicaffe.data.prefetch import Batch
 from minicaffe.data.resizing import averaged
 from minicaffe.data.shard import Shard, current_shard
 from minicaffe.data.window_file import LabelledImage, read_frcnn_list
-from minicaffe.errors import DataError, os_errors_as
+from minicaffe.errors import DataError, read_errors_as
 from minicaffe.files import granted, read_text
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind
@@ -67,7 +67,7 @@ class FrcnnSettings:
 
 def read_frcnn_settings(path: str | PathLike[str]) -> FrcnnSettings:
     """Return the settings in a file. Raises DataError with the key."""
-    with os_errors_as(DataError, f"{path}: cannot read the settings"):
+    with read_errors_as(DataError, f"{path}: cannot read the settings"):
         text = read_text(path, "lists")
     try:
         content = json.loads(text)
