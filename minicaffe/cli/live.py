@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from minicaffe import threads
 from minicaffe.detection.class_names import read_labels
-from minicaffe.detection.classification import names_for
+from minicaffe.detection.task import names_for
 from minicaffe.errors import Error, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_text
 from minicaffe.mode import Phase

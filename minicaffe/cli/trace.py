@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from minicaffe.data.images import load_image
 from minicaffe.detection.class_names import read_labels
-from minicaffe.detection.classification import names_for
 from minicaffe.detection.families import family_of, rows_end
 from minicaffe.detection.family import FindOptions
 from minicaffe.detection.inputs import image_inputs, put_array
 from minicaffe.detection.rows import RowsFamily
+from minicaffe.detection.task import names_for
 from minicaffe.errors import Error
 from minicaffe.files import unlinked
 from minicaffe.formats.arrays import write_npz

@@ -13,7 +13,6 @@ from minicaffe.errors import Error
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.net import Net
 
-from .class_names import with_background
 from .families import rows_end
 
 
@@ -35,17 +34,6 @@ def check_names(names: Sequence[str], file: str, classes: int) -> None:
     """Raise Error unless a file has a name for each class."""
     if len(names) != classes:
         raise Error(f"{file} has {len(names)} names, but the net has {classes} classes")
-
-
-def names_for(net: Net, names: Sequence[str], file: str) -> Sequence[str]:
-    """Return the names in a file in the order of the net's classes: in a detector's the background is first.
-
-    Raises Error if a classifier has another number of classes.
-    """
-    if (blob := scores_blob(net)) is None:
-        return with_background(names)
-    check_names(names, file, net.blobs[blob].shape[1])
-    return names
 
 
 def best_classes(scores: Array, names: Sequence[str] | None, top: int) -> list[dict[str, Any]]:

@@ -10,8 +10,8 @@ from math import prod
 from minicaffe.errors import Error, in_brackets, ways
 from minicaffe.net import Net
 
-from .class_names import default_names, read_labels, read_names
-from .classification import softmax_outputs
+from .class_names import default_names, read_labels, with_background
+from .classification import check_names, scores_blob, softmax_outputs
 from .families import family_of
 from .family import Classes
 from .flow import flow_blob, pair_inputs
@@ -92,7 +92,21 @@ def class_names(net: Net, given: Sequence[str] | None = None) -> list[str] | Non
 
 
 def read_class_names(net: Net, path: str | None) -> list[str] | None:
-    """Return the names in a file as this net's command takes them: a detector's begin with the background. Raises Error."""
-    if path is None:
-        return None
-    return read_names(path) if task_of(net).command in ("detect", "read") else read_labels(path)
+    """Return the names in a file in the order of the net's classes. Raises Error."""
+    return None if path is None else in_order(net, read_labels(path))
+
+
+def names_for(net: Net, names: Sequence[str], file: str) -> list[str]:
+    """Return the names in a file in the order of the net's classes. Raises Error if a classifier has another number of them."""
+    if (blob := scores_blob(net)) is None:
+        return in_order(net, names)
+    check_names(names, file, net.blobs[blob].shape[1])
+    return list(names)
+
+
+def in_order(net: Net, names: Sequence[str]) -> list[str]:
+    """Return names in the order of the net's classes: those of a detector, or of characters, begin with the background."""
+    with suppress(Error):
+        family_of(net)
+        return with_background(names)
+    return with_background(names) if task_of(net).command == "read" else list(names)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from minicaffe import TEST, Error, Net
-from minicaffe.detection.classification import best_classes, names_for, scores_blob
+from minicaffe.detection.classification import best_classes, scores_blob
+from minicaffe.detection.task import names_for
 from minicaffe.formats.prototxt import parse_net
 
 SHAPES = Path(__file__).parents[2] / "examples" / "shapes"
