@@ -129,6 +129,15 @@ def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionS
     return found
 
 
+def best_of(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the best pair for each file of weights that fits a net."""
+    found: dict[str, Pair] = {}
+    for pair in pairs:
+        if pair.fits:
+            found.setdefault(pair.weights.path, pair)
+    return list(found.values())
+
+
 def runnable(
     pairs: Sequence[Pair], nets: Sequence[Item], settings: DetectionSettings | None, fork: str
 ) -> tuple[list[Runnable], dict[str, str]]:
@@ -136,12 +145,8 @@ def runnable(
 
     If there is none: the first nets that can be made, those with results first, and why the nets before them cannot be made.
     """
-    best: dict[str, Runnable] = {}
-    for pair in pairs:
-        if pair.fits and pair.made is not None:
-            best.setdefault(pair.weights.path, Runnable(pair.net, pair.weights, pair.made))
-    if best:
-        return list(best.values()), {}
+    if best := [Runnable(pair.net, pair.weights, pair.made) for pair in best_of(pairs) if pair.made]:
+        return best, {}
     found: list[Runnable] = []
     problems: dict[str, str] = {}
     for item in nets:

@@ -12,7 +12,7 @@ from minicaffe.detection.inputs import image_inputs
 from minicaffe.errors import on_one_line, pasted, shortened
 from minicaffe.formats.forks import grouped
 
-from .matching import Pair, Runnable, pairs_of, runnable
+from .matching import Pair, Runnable, best_of, pairs_of, runnable
 from .scan import IMAGE, LINK, NET, ORDER, SETTINGS, SHOWN, SOLVER, WEIGHTS, Item, scan
 from .steps import Step, example_image, lacking_nets, names_of, steps_of
 
@@ -63,11 +63,7 @@ class Report:
     @property
     def best(self) -> list[Pair]:
         """For each file of weights that fits a net, the pair to continue with."""
-        found: dict[str, Pair] = {}
-        for pair in self.pairs:
-            if pair.fits:
-                found.setdefault(pair.weights.path, pair)
-        return list(found.values())
+        return best_of(self.pairs)
 
     def path(self, item: Item) -> str:
         """Return a file's name for use in a command."""
