@@ -65,9 +65,8 @@ def check_target(
     check_no_input(option, path, inputs)
     suffix = Path(path).suffix.lower()
     if writes and suffix in WRITERS and suffix not in writes and not _is_device(path):
-        named = f"{option} " * (option != path)
         other = Path(path).with_suffix(writes[0]).name
-        raise Error(f"{named}{path}: what is written here is {writes[0]}, not {suffix}: give {other}; {WRITERS[suffix]}")
+        raise Error(f"{option} {path}: what is written here is {writes[0]}, not {suffix}: give {other}; {WRITERS[suffix]}")
     folder = Path(path).absolute().parent
     if os.path.isdir(path):
         raise Error(f"{option} {path}: this is a folder; give the name of a file")
