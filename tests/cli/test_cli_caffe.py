@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import minicaffe
 from minicaffe import Net, errors, set_random_seed
-from minicaffe.cli import CAFFE, COMMANDS, HIDDEN, main
+from minicaffe.cli import CAFFE, COMMANDS, HIDDEN, main, train
 from minicaffe.cli.doctor import blas_name
 from minicaffe.cli.install_caffe_command import MARK, TOOLS, install, scripts
 from minicaffe.cli.options import TOOL_FLAGS, translate
@@ -524,6 +524,22 @@ def test_sigterm_stops_a_training_with_a_snapshot(folder: Path) -> None:
     state = read_state(last.with_suffix(".solverstate"))
     assert state.iteration == int(last.stem.rpartition("_")[2]) >= 3
     Net("net.prototxt", TEST, weights=last)
+
+
+def test_a_signal_after_the_last_iteration_is_no_failure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training is complete then."""
+    (folder / "net.prototxt").write_text(SLOW)
+    (folder / "solver.prototxt").write_text(SOLVER + "max_iter: 2\n")
+    solve = train._show_progress
+
+    def then_signal(*given: Any) -> None:
+        solve(*given)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(train, "_show_progress", then_signal)
+    result = run("train", "solver.prototxt")
+    assert result.exit_code == 0, result.output
+    assert Path("out/line_iter_2.caffemodel").exists()
 
 
 @needs_sighup
