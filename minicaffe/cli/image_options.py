@@ -19,7 +19,8 @@ from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.data_inputs import image_means
-from minicaffe.detection.families import FAMILY_NAMES
+from minicaffe.detection.families import FAMILY_NAMES, family_of
+from minicaffe.detection.family import numbers_text
 from minicaffe.detection.inputs import Order, fill_inputs, image_input, read_proposals
 from minicaffe.errors import Error, UnknownClassError
 from minicaffe.formats.arrays import read_npy
@@ -111,6 +112,23 @@ class ImageOptions(SettingsOptions):
     def factor(self) -> float:
         return self.scale_factor or 1.0
 
+    @property
+    def preparation(self) -> list[str]:
+        """The means and the factor, in words."""
+        return [f"means {numbers_text(self.settings.pixel_means)}", f"factor {self.factor:g}"]
+
+
+def inform_taken(preparation: Sequence[str], way: str = "--mean and --scale-factor change them") -> None:
+    """Print how images are prepared. way: the options that change it."""
+    inform(f"Taken: {', '.join(preparation)} ({way})")
+
+
+def detector_way(net: Net, cfg: str | None) -> str:
+    """Return which options change how a detector's images are prepared."""
+    if rules := family_of(net).fixed_size(net):
+        return f"--mean{', --min-face' * ('TEST.MIN_FACE' in rules.settings)} and --scale-factor change them"
+    return f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
+
 
 Of = TypeVar("Of", bound=ImageOptions)
 
@@ -201,7 +219,11 @@ class InputOptions(ShapeOptions, OrderOptions):
         """Reshape and fill the net's inputs; return a sentence for each input that was generated. until: see fill_inputs."""
         self.reshape(net)
         files = self.files(net)
-        return fill_inputs(net, files, seed=seed, settings=self.settings, factor=self.factor, until=until, order=self.order)
+        settings, factor, order = self.settings, self.factor, self.order
+        notes = fill_inputs(net, files, seed=seed, settings=settings, factor=factor, until=until, order=order)
+        if any(Path(file).suffix.lower() != ".npy" for file in files.values()):
+            inform_taken(self.preparation)
+        return notes
 
 
 def read_annotations(
