@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 import numpy as np
@@ -204,6 +204,11 @@ class InputOptions(ShapeOptions, OrderOptions):
         return fill_inputs(net, files, seed=seed, settings=self.settings, factor=self.factor, until=until, order=self.order)
 
 
+def images_option() -> Any:
+    text = "Folder of the images.  [default: the file's; for .xml: theirs or its parent, or JPEGImages/ or images/ in these]"
+    return option("--images", text, metavar="DIR")
+
+
 def read_annotations(
     source: str, split: str | Sequence[str], images: str | None, classes: str | None
 ) -> tuple[Roidb, list[str]]:
@@ -215,10 +220,11 @@ def read_annotations(
         roidb, names = load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
     except UnknownClassError as error:
         raise Error(f"{error}: --classes FILE gives other names, one per line" if not classes else str(error)) from error
+    path = Path(source)
     if roidb and not Path(first := str(roidb[0]["image"])).exists():
-        advice = ": --images gives the folder of the images" * (Path(source).is_file() and not images)
+        advice = ": --images gives the folder of the images" * ((path.is_file() or has_lists(path)) and not images)
         raise Error(f"{source}: its first image, {first}, is not there{advice}")
-    if Path(source).is_dir() and annotation_files(Path(source)) and not has_lists(Path(source)):
+    if path.is_dir() and annotation_files(path) and not has_lists(path):
         echo(f"{source}: no list of images in it ({LISTS}): all {len(roidb)} annotated images are taken", err=True)
     if names and not classes:
         inform(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)")
@@ -235,7 +241,7 @@ class RoidbOptions:
     split: str | None = option(
         "--split", "List of a VOC, folder of a YOLO dataset.  [default: trainval, or train]", metavar="NAME"
     )
-    images: str | None = option("--images", "Images of a COCO or CSV file.  [default: the file's folder]", metavar="DIR")
+    images: str | None = images_option()
     classes: str | None = classes_option()
     proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
 

@@ -63,6 +63,16 @@ def test_a_folder_of_labelimg(folder: Path) -> None:
     assert float(result.stdout.split("mean")[1].split()[2]) > 0.9
     result = run("evaluate", *NET, ".", *CFG)
     assert result.exit_code == 1 and "--classes FILE gives other names" in result.stderr
+    for name in ("xml", "photos"):
+        Path(name).mkdir()
+    Path("scene.xml").rename("xml/scene.xml")
+    Path("scene.png").rename("photos/scene.png")
+    words = "evaluate", *NET, "xml", *CFG, *NAMES
+    result = run(*words)
+    assert result.exit_code == 1 and "xml: no image found" in result.stderr and "(--images gives" in result.stderr
+    result = run(*words, "--images", "photos")
+    assert result.exit_code == 0, result.output
+    assert float(result.stdout.split("mean")[1].split()[2]) > 0.9
 
 
 @pytest.mark.parametrize("form", ["csv", "yolo"])
