@@ -15,7 +15,7 @@ import numpy as np
 from minicaffe.data.image_check import readable
 from minicaffe.data.roidb import add_flipped, add_proposals, entry_pixels, load_roidb
 from minicaffe.data.roidb_entry import Roidb
-from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists
+from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists, unannotated
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.data_inputs import image_means
@@ -226,6 +226,9 @@ def read_annotations(
         raise Error(f"{source}: its first image, {first}, is not there{advice}")
     if path.is_dir() and annotation_files(path) and not has_lists(path):
         echo(f"{source}: no list of images in it ({LISTS}): all {len(roidb)} annotated images are taken", err=True)
+        if others := unannotated(roidb):
+            count = f"{len(others)} image{'s' * (len(others) != 1)}"
+            inform(f"{others[0].parent}: left out {count} without an .xml, the first {others[0].name}")
     if names and not classes:
         inform(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)")
     return readable(roidb, entry_pixels, lambda entry: str(entry["image"]), source), names

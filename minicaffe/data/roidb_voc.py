@@ -79,6 +79,13 @@ def annotated_folder(folder: Path) -> Path | None:
     return next((path for path in sorted(folder.iterdir()) if path.is_dir() and annotation_files(path)), None)
 
 
+def unannotated(roidb: Roidb) -> list[Path]:
+    """Return the images that have no entry, in the folder of a roidb's images."""
+    images = [Path(str(entry["image"])) for entry in roidb]
+    known = {path.stem for path in images}
+    return [path for path in images_in(images[0].parent) if path.stem not in known]
+
+
 def _annotation_folder(folder: Path) -> Path:
     whole = folder / ANNOTATIONS
     return whole if whole.is_dir() else folder

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from minicaffe.data.roidb import load_roidb, prepare_roidb
+from minicaffe.data.roidb_voc import unannotated
 from minicaffe.errors import DataError
 
 NAMES = ["__background__", "circle", "square"]
@@ -148,6 +149,7 @@ def test_where_the_images_of_xml_files_are_found(
         images = [Path(str(entry["image"])) for entry in roidb]
         assert [path.name for path in images] == ["a.png", "b.JPG"]
         assert {path.parent.resolve() for path in images} == {tmp_path / base / below}
+        assert [path.name for path in unannotated(roidb)] == ["none.png"]
         prepare_roidb(roidb, 21)
 
 
