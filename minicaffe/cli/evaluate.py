@@ -45,10 +45,12 @@ def evaluate_command(options: Options) -> None:
 
     NET is the detector's test prototxt, with WEIGHTS.
 
-    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, or a folder of VOC's or YOLO's form. COCO's precision needs the
-    extra coco.
+    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, a folder of VOC's or YOLO's form, or labelImg's: a folder with
+    .xml files. Each image has the name of its .xml. COCO's precision needs the extra coco.
 
     Example:  minicaffe evaluate test.prototxt net.caffemodel VOCdevkit/VOC2007 --cfg end2end.yml --draw curves.png
+
+    Example:  minicaffe evaluate test.prototxt net.caffemodel dataset/xml --images photos --classes classes.txt
     """
     _check(options)
     roidb, classes = read_annotations(options.sources[0], options.split or ("test", "val"), options.images, options.classes)

@@ -239,7 +239,9 @@ class RoidbOptions:
     """--roidb, --split, --images, --classes and --proposals."""
 
     roidb: str | None = option(
-        "--roidb", "Images and boxes, for nets that begin with RoIData: JSON, CSV, a VOC or YOLO folder.", metavar="FILE|FOLDER"
+        "--roidb",
+        "Images and boxes, for nets that begin with RoIData: JSON, CSV, a VOC or YOLO folder, or labelImg's folder of .xml.",
+        metavar="FILE|FOLDER",
     )
     split: str | None = option(
         "--split", "List of a VOC, folder of a YOLO dataset.  [default: trainval, or train]", metavar="NAME"
