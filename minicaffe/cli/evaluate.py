@@ -21,7 +21,7 @@ from minicaffe.scaling.batch.sources import Picture
 
 from .common import check_apart, check_no_input, check_png, check_target, print_table, save_png
 from .detectors import DetectorOptions
-from .image_options import read_annotations
+from .image_options import images_option, read_annotations
 from .options import FiniteRange, argument, option, with_options
 from .pictures import in_processes
 from .terminal import echo, inform
@@ -32,7 +32,7 @@ class Options(DetectorOptions):
     net: str = argument()
     weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS ANNOTATIONS")
     split: str | None = option("--split", "List of a VOC, folder of a YOLO dataset.  [default: test, or val]", metavar="NAME")
-    images: str | None = option("--images", "Images of a COCO or CSV file.  [default: the file's folder]", metavar="DIR")
+    images: str | None = images_option()
     threshold: float = option("--threshold", "Lowest score counted.", type=FiniteRange(0, 1), default=0.01)
     max_detections: int = option("--max-detections", "Maximum per image.", type=click.IntRange(1), default=100)
     out: str | None = option("-o --out", "Write the numbers there too.", metavar="FILE.json")
@@ -46,10 +46,12 @@ def evaluate_command(options: Options) -> None:
 
     NET is the detector's test prototxt, with WEIGHTS.
 
-    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, or a folder of VOC's or YOLO's form. COCO's precision needs the
-    extra coco.
+    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, a folder of VOC's or YOLO's form, or labelImg's: a folder with
+    .xml files. Each image has the name of its .xml. COCO's precision needs the extra coco.
 
     Example:  minicaffe evaluate test.prototxt net.caffemodel VOCdevkit/VOC2007 --cfg end2end.yml --draw curves.png
+
+    Example:  minicaffe evaluate test.prototxt net.caffemodel dataset/xml --images photos --classes classes.txt
     """
     options = replace(options, out=options.out or options.json_file)
     _check(options)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from minicaffe.data.image_check import readable
 from minicaffe.data.roidb import add_flipped, add_proposals, entry_pixels, load_roidb
 from minicaffe.data.roidb_entry import Roidb
-from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists
+from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists, unannotated
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.data_inputs import image_means
@@ -226,6 +226,11 @@ class InputOptions(ShapeOptions, OrderOptions):
         return notes
 
 
+def images_option() -> Any:
+    text = "Folder of the images.  [default: the file's; for .xml: theirs or its parent, or JPEGImages/ or images/ in these]"
+    return option("--images", text, metavar="DIR")
+
+
 def read_annotations(
     source: str, split: str | Sequence[str], images: str | None, classes: str | None
 ) -> tuple[Roidb, list[str]]:
@@ -237,11 +242,15 @@ def read_annotations(
         roidb, names = load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
     except UnknownClassError as error:
         raise Error(f"{error}: --classes FILE gives other names, one per line" if not classes else str(error)) from error
+    path = Path(source)
     if roidb and not Path(first := str(roidb[0]["image"])).exists():
-        advice = ": --images gives the folder of the images" * (Path(source).is_file() and not images)
+        advice = ": --images gives the folder of the images" * ((path.is_file() or has_lists(path)) and not images)
         raise Error(f"{source}: its first image, {first}, is not there{advice}")
-    if Path(source).is_dir() and annotation_files(Path(source)) and not has_lists(Path(source)):
+    if path.is_dir() and annotation_files(path) and not has_lists(path):
         echo(f"{source}: no list of images in it ({LISTS}): all {len(roidb)} annotated images are taken", err=True)
+        if others := unannotated(roidb):
+            count = f"{len(others)} image{'s' * (len(others) != 1)}"
+            inform(f"{others[0].parent}: left out {count} without an .xml, the first {others[0].name}")
     if names and not classes:
         inform(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)")
     return readable(roidb, entry_pixels, lambda entry: str(entry["image"]), source), names
@@ -252,12 +261,14 @@ class RoidbOptions:
     """--roidb, --split, --images, --classes and --proposals."""
 
     roidb: str | None = option(
-        "--roidb", "Images and boxes, for nets that begin with RoIData: JSON, CSV, a VOC or YOLO folder.", metavar="FILE|FOLDER"
+        "--roidb",
+        "Images and boxes, for nets that begin with RoIData: JSON, CSV, a VOC or YOLO folder, or labelImg's folder of .xml.",
+        metavar="FILE|FOLDER",
     )
     split: str | None = option(
         "--split", "List of a VOC, folder of a YOLO dataset.  [default: trainval, or train]", metavar="NAME"
     )
-    images: str | None = option("--images", "Images of a COCO or CSV file.  [default: the file's folder]", metavar="DIR")
+    images: str | None = images_option()
     classes: str | None = classes_option()
     proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
 

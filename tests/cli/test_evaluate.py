@@ -63,8 +63,24 @@ def test_a_folder_of_labelimg(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     assert ".: no list of images in it (ImageSets/Main): all 1 annotated images are taken" in result.stderr
     assert float(result.stdout.split("mean")[1].split()[2]) > 0.9
+    assert "left out" not in result.stderr
     result = run("evaluate", *NET, ".", *CFG)
     assert result.exit_code == 1 and "--classes FILE gives other names" in result.stderr
+    for name in ("xml", "photos"):
+        Path(name).mkdir()
+    Path("scene.xml").rename("xml/scene.xml")
+    for name in ("photos/scene.png", "photos/other.png", "photos/another.png"):
+        shutil.copy("scene.png", name)
+    Path("scene.png").unlink()
+    words = "evaluate", *NET, "xml", *CFG, *NAMES
+    result = run(*words)
+    assert result.exit_code == 1 and "xml: no image found" in result.stderr and "(--images gives" in result.stderr
+    result = run(*words, "--images", "photos")
+    assert result.exit_code == 0, result.output
+    assert "photos: left out 2 images without an .xml, the first another.png" in result.stderr
+    assert float(result.stdout.split("mean")[1].split()[2]) > 0.9
+    Path("photos/other.png").unlink()
+    assert "photos: left out 1 image without an .xml, the first another.png" in run(*words, "--images", "photos").stderr
 
 
 @pytest.mark.parametrize("form", ["csv", "yolo"])
