@@ -69,6 +69,31 @@ def test_the_frames(film: Opened) -> None:
     assert page.locator(".filters").get_attribute("alt") == "conv1 at 20"
 
 
+def test_keys_alone(film: Opened) -> None:
+    """Keys go through the frames from anywhere, but where a control uses them itself; ? lists them, and Escape leads back."""
+    page = film.page
+    walk = {"Home": 0, "ArrowRight": 10, "ArrowLeft": 0, "End": 40}
+    for key, iteration in [*walk.items(), ("ArrowRight", 40)]:
+        page.keyboard.press(key)
+        assert shown(page) == f"iteration {iteration} of 40"
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press(" ")
+    page.wait_for_function("document.querySelector('[role=status]').textContent.startsWith('iteration 40')")
+    least = page.get_by_label("least score shown")
+    least.press("ArrowLeft")
+    assert (least.input_value(), shown(page)) == ("0.25", "iteration 40 of 40")
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    assert "the frame before, after" in keys.inner_text()
+    page.keyboard.press("Home")
+    assert shown(page) == "iteration 40 of 40", "the list is open"
+    page.keyboard.press("Escape")
+    assert keys.count() == 0
+    assert page.evaluate("document.activeElement.ariaLabel") == "least score shown"
+    page.get_by_role("button", name="Keys").click()
+    assert keys.is_visible()
+
+
 def test_what_is_drawn_and_a_click_on_the_curve(film: Opened) -> None:
     page = film.page
     proposals = page.locator("rect.proposal")
@@ -109,7 +134,7 @@ def test_play(film: Opened) -> None:
     page.get_by_label("play the film").click()
     assert page.get_by_label("play the film").inner_text() == "Play"
     page.get_by_label("play the film").click()
-    page.wait_for_function("document.querySelector('button').textContent === 'Play'")
+    page.wait_for_function("document.querySelector('.controls button').textContent === 'Play'")
     assert shown(page) == "iteration 40 of 40"
 
 
@@ -122,4 +147,8 @@ def test_a_phone_and_the_dark(film: Opened, open_page: Open, tmp_path: Path) -> 
 @pytest.mark.usefixtures("film")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(open_page: Open, tmp_path: Path, axe: str, scheme: str) -> None:
-    assert violations(open_page(tmp_path / "film.html", 1440, 900, scheme).page, axe) == []
+    page = open_page(tmp_path / "film.html", 1440, 900, scheme).page
+    assert violations(page, axe) == []
+    page.keyboard.press("?")
+    page.get_by_role("dialog").wait_for()
+    assert violations(page, axe) == []

@@ -93,7 +93,8 @@ function goThere(event) {
 const legend = el("p", {class: "row"});
 const where = el("strong", {role: "status"});
 const range = el("input", {type: "range", min: 0, max: film.frames.length - 1, "aria-label": "frame", oninput: () => go(Number(range.value))});
-const play = button("Play", "play the film", () => (state.playing ? stop() : start()));
+const toggle = () => (state.playing ? stop() : start());
+const play = button("Play", "play the film", toggle);
 const filters = el("img", {class: "filters", alt: ""});
 const filterText = el("p", {class: "quiet"});
 const least = el("input", {type: "range", min: 0, max: 1, step: 0.05, value: state.least, "aria-label": "least score shown"});
@@ -189,8 +190,9 @@ function start() {
 
 const rate = quiet("");
 const detects = film.frames.some((frame) => frame.photos.some((seen) => seen.proposals.length || seen.detections.length));
+const opener = el("button", {type: "button", "aria-label": "Keys", title: "Keys (?)"}, "?");
 document.querySelector("main").append(
-  el("h1", {}, film.net || "A training"),
+  el("div", {class: "row head"}, el("h1", {}, film.net || "A training"), opener),
   el(
     "div",
     {class: "controls row"},
@@ -220,5 +222,15 @@ document.querySelector("main").append(
     : "",
   film.frames.some((frame) => frame.filters) ? el("section", {}, el("h2", {}, "First filters"), filters, filterText) : "",
 );
+pressKeys({
+  ArrowLeft: () => go(state.frame - 1),
+  ArrowRight: () => go(state.frame + 1),
+  Home: () => go(0),
+  End: () => go(film.frames.length - 1),
+  " ": toggle,
+});
+offerKeys(opener, {
+  Anywhere: [["← →", "the frame before, after"], ["Home End", "the first, the last frame"], ["Space", "play, pause"], ["?", "this list"]],
+});
 draw();
 document.documentElement.dataset.ready = "";
