@@ -12,7 +12,7 @@ from pages import Open, Opened, violations
 from PIL import Image
 
 from minicaffe.tracing.film import LOSS, write_film
-from minicaffe.tracing.film_frames import Filters, Frame, Head, Photo, Scored, Seen, write_frame, write_head
+from minicaffe.tracing.film_frames import Filters, Frame, Head, NetTest, Photo, Scored, Seen, write_frame, write_head
 
 
 def picture(kind: str, size: tuple[int, int] = (40, 30)) -> str:
@@ -127,6 +127,27 @@ def test_accuracy_has_an_axis_of_its_own(tmp_path: Path, open_page: Open) -> Non
     assert "accuracy (right) 0.75" in page.locator("section").first.inner_text()
 
 
+def test_the_tests_lie_on_the_axes(tmp_path: Path, open_page: Open) -> None:
+    """A point for each test; the legend has the latest one at the frame."""
+    write_head(tmp_path, Head("net", accuracies=["accuracy"]))
+    for iteration, loss, at in ((0, 8.0, [0]), (60, 7.0, [30, 60]), (137, 3.0, [])):
+        losses: dict[str, list[float | None]] = {LOSS: [loss]} if iteration else {}
+        tests = [NetTest(i, net, {"accuracy": i / 100, "loss": 5.0 + net}) for i in at for net in (0, 1)]
+        write_frame(tmp_path, Frame(iteration, 0.01, [iteration] * bool(iteration), losses, None, [], tests))
+    write_film(tmp_path, tmp_path / "film.html")
+    page = open_page(tmp_path / "film.html").page
+    assert page.locator(".curves polyline").count() == 5
+    whole = 260 - 24 - 8
+    down = [float(point.get_attribute("cy")) for point in page.locator(".curves circle").all()]
+    accuracy = [8 + whole * (1 - share) for share in (0, 0.3, 0.6)]
+    assert down == pytest.approx([*accuracy, *[8 + whole * 3 / 8] * 3, *accuracy, *[8 + whole * 2 / 8] * 3])
+    legend = page.locator("section").first
+    assert "accuracy of test net 0 (right) 0.6" in legend.inner_text()
+    assert "loss of test net 1 6" in legend.inner_text()
+    page.keyboard.press("Home")
+    assert "accuracy of test net 0 (right) 0" in legend.inner_text().splitlines()
+
+
 def test_play(film: Opened) -> None:
     page = film.page
     page.get_by_label("play the film").click()  # from the first frame, as the last one is shown
@@ -141,6 +162,9 @@ def test_play(film: Opened) -> None:
 def test_a_phone_and_the_dark(film: Opened, open_page: Open, tmp_path: Path) -> None:
     page = open_page(tmp_path / "film.html", 360, 700, "dark").page
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    title, keys = page.locator("h1").bounding_box(), page.get_by_role("button", name="Keys").bounding_box()
+    assert title["y"] < keys["y"] + keys["height"] / 2 < title["y"] + title["height"], "in one row"
+    assert page.get_by_label("frame", exact=True).bounding_box()["width"] >= 150
     page.screenshot(path=tmp_path / "film.png", full_page=True)
 
 
