@@ -150,11 +150,15 @@ def test_the_tests_lie_on_the_axes(tmp_path: Path, open_page: Open) -> None:
 
 def test_play(film: Opened) -> None:
     page = film.page
-    page.get_by_label("play the film").click()  # from the first frame, as the last one is shown
+    play, pause = page.get_by_role("button", name="Play the film"), page.get_by_role("button", name="Pause the film")
+    play.click()  # from the first frame, as the last one is shown
     page.wait_for_function("document.querySelector('[role=status]').textContent.startsWith('iteration 20')")
-    page.get_by_label("play the film").click()
-    assert page.get_by_label("play the film").inner_text() == "Play"
-    page.get_by_label("play the film").click()
+    pause.click()
+    assert play.inner_text() == "Play"
+    play.click()
+    page.keyboard.press("ArrowLeft")
+    assert play.is_visible(), "who chooses a frame ends the play"
+    play.click()
     page.wait_for_function("document.querySelector('.controls button').textContent === 'Play'")
     assert shown(page) == "iteration 40 of 40"
 

@@ -123,14 +123,14 @@ function goThere(event) {
   const box = plot.getBoundingClientRect();
   const iteration = ((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT)) * last;
   const apart = film.frames.map((frame) => Math.abs(frame.iteration - iteration));
-  go(apart.indexOf(Math.min(...apart)));
+  goTo(apart.indexOf(Math.min(...apart)));
 }
 
 const legend = el("p", {class: "row"});
 const where = el("strong", {role: "status"});
-const range = el("input", {type: "range", min: 0, max: film.frames.length - 1, "aria-label": "frame", oninput: () => go(Number(range.value))});
+const range = el("input", {type: "range", min: 0, max: film.frames.length - 1, "aria-label": "frame", oninput: () => goTo(Number(range.value))});
 const toggle = () => (state.playing ? stop() : start());
-const play = button("Play", "play the film", toggle);
+const play = button("Play", "Play the film", toggle);
 const filters = el("img", {class: "filters", alt: ""});
 const filterText = el("p", {class: "quiet"});
 const least = el("input", {type: "range", min: 0, max: 1, step: 0.05, value: state.least, "aria-label": "least score shown"});
@@ -212,15 +212,26 @@ function go(frame) {
   draw();
 }
 
+/** A frame that the reader chooses, which ends the play. */
+function goTo(frame) {
+  stop();
+  go(frame);
+}
+
 function stop() {
   clearInterval(state.playing);
   state.playing = null;
-  play.textContent = "Play";
+  sayPlay("Play");
+}
+
+function sayPlay(text) {
+  play.textContent = text;
+  for (const name of ["aria-label", "title"]) play.setAttribute(name, `${text} the film`);
 }
 
 function start() {
   if (state.frame === film.frames.length - 1) go(0);
-  play.textContent = "Pause";
+  sayPlay("Pause");
   state.playing = setInterval(() => (state.frame < film.frames.length - 1 ? go(state.frame + 1) : stop()), 300);
 }
 
@@ -235,8 +246,8 @@ document.querySelector("main").append(
     "div",
     {class: "controls row"},
     play,
-    button("◀", "the frame before", () => go(state.frame - 1)),
-    button("▶", "the next frame", () => go(state.frame + 1)),
+    button("◀", "the frame before", () => goTo(state.frame - 1)),
+    button("▶", "the next frame", () => goTo(state.frame + 1)),
     range,
     where,
     rate,
@@ -261,10 +272,10 @@ document.querySelector("main").append(
   film.frames.some((frame) => frame.filters) ? el("section", {}, el("h2", {}, "First filters"), filters, filterText) : "",
 );
 pressKeys({
-  ArrowLeft: () => go(state.frame - 1),
-  ArrowRight: () => go(state.frame + 1),
-  Home: () => go(0),
-  End: () => go(film.frames.length - 1),
+  ArrowLeft: () => goTo(state.frame - 1),
+  ArrowRight: () => goTo(state.frame + 1),
+  Home: () => goTo(0),
+  End: () => goTo(film.frames.length - 1),
   " ": toggle,
 });
 offerKeys(opener, {
