@@ -172,6 +172,32 @@ def test_a_phone_and_the_dark(film: Opened, open_page: Open, tmp_path: Path) -> 
     page.screenshot(path=tmp_path / "film.png", full_page=True)
 
 
+CONTRASTS = """() => {
+    const context = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+    const light = (colour) => {
+        context.fillStyle = colour;
+        context.fillRect(0, 0, 1, 1);
+        const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+        const [r, g, b] = [...context.getImageData(0, 0, 1, 1).data].map((v) => linear(v / 255));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+    };
+    const paper = light(getComputedStyle(document.body).backgroundColor);
+    const lines = [...document.querySelectorAll("polyline")].map((line) => light(getComputedStyle(line).stroke));
+    return lines.map((line) => Math.max(line, paper) / Math.min(line, paper));
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_curves_can_be_told_from_the_page(tmp_path: Path, open_page: Open, scheme: str) -> None:
+    """By the contrast of 3 that WCAG asks of graphics."""
+    write_head(tmp_path, Head("net"))
+    write_frame(tmp_path, Frame(1, 0.01, [1], {f"loss {i}": [i / 10] for i in range(1, 11)}, None, []))
+    write_film(tmp_path, tmp_path / "film.html")
+    found = open_page(tmp_path / "film.html", scheme=scheme).page.evaluate(CONTRASTS)
+    assert len(set(found)) == 10
+    assert min(found) >= 3
+
+
 @pytest.mark.usefixtures("film")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(open_page: Open, tmp_path: Path, axe: str, scheme: str) -> None:

@@ -1,7 +1,7 @@
 // A training, frame by frame: loss, filters, photos with boxes.
 
 const film = JSON.parse(document.getElementById("film").textContent);
-const COLOURS = ["#e6194b", "#2f9e44", "#4363d8", "#e8760c", "#911eb4", "#008080", "#9a6324", "#808000", "#c026d3", "#5a67d8"];
+const COLOURS = ["#e6194b", "#2f9e44", "#4363d8", "#d96a00", "#911eb4", "#008080", "#9a6324", "#808000", "#c026d3", "#5a67d8"];
 // In pixels, so that texts can be read on a phone.
 const WIDTH = Math.min(Math.max(document.querySelector("main").clientWidth - 32, 320), 1000);
 const HEIGHT = 260, LEFT = 56, BOTTOM = 24, TOP = 8, MOST_POINTS = 150;
@@ -63,7 +63,7 @@ function testCurves() {
 const curves = [...trainCurves(), ...testCurves()].map((curve, i) => ({
   ...curve,
   isAccuracy: film.accuracies.includes(curve.name),
-  stroke: COLOURS[i % COLOURS.length],
+  style: `--curve: ${COLOURS[i % COLOURS.length]}`,
 }));
 const accuracies = curves.filter(({isAccuracy}) => isAccuracy);
 const RIGHT = accuracies.length ? 44 : 12;
@@ -107,13 +107,11 @@ const plot = svg(
       svg("line", {class: "axis", x1: across(value), x2: across(value), y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM + 5}),
       svg("text", {x: across(value), y: HEIGHT - 4, "text-anchor": "middle"}, value),
     ]),
-  curves.map(({points, of, isAccuracy, stroke}) => {
+  curves.map(({points, of, isAccuracy, style}) => {
     const {down} = isAccuracy ? accuracyAxis : lossAxis;
     const places = points.map(([iteration, value]) => [across(iteration), down(value)]);
-    return [
-      svg("polyline", {points: places.join(" "), stroke, class: isAccuracy ? "accuracy" : null}),
-      of ? places.map(([cx, cy]) => svg("circle", {cx, cy, r: 3.5, fill: stroke})) : null,
-    ];
+    const dots = of ? places.map(([cx, cy]) => svg("circle", {cx, cy, r: 3.5})) : null;
+    return svg("g", {class: "curve", style}, svg("polyline", {points: places.join(" "), class: isAccuracy ? "accuracy" : null}), dots);
   }),
   marker,
 );
@@ -155,9 +153,8 @@ const photos = film.photos.map((photo) => {
 /** The values of the curves at a frame. */
 function drawLegend(frame) {
   legend.replaceChildren(
-    ...curves.map(({name, of, isAccuracy, stroke, valueAt}) => {
-      const key = el("i", {class: ["key", isAccuracy && "accuracy", of && "test"].filter(Boolean).join(" ")});
-      key.style.setProperty("--stroke", stroke);
+    ...curves.map(({name, of, isAccuracy, style, valueAt}) => {
+      const key = el("i", {class: ["key curve", isAccuracy && "accuracy", of && "test"].filter(Boolean).join(" "), style});
       const [value, text] = [valueAt(frame), of ? `${name} of ${of}` : name];
       const number = el("span", {class: "mono"}, value === null ? "" : short(value));
       return el("span", {}, key, text, isAccuracy ? " (right) " : " ", number);
