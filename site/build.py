@@ -181,7 +181,9 @@ def trace(one: Shown) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, "-m", "minicaffe", "trace", *one.words.split(), "-o", str(target), "-q"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(words, cwd=ROOT / "examples", check=True, stdout=subprocess.DEVNULL, env=environment)
+    done = subprocess.run(words, cwd=ROOT / "examples", capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise SystemExit(f"{one.name}: {done.stderr}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import rng
+from minicaffe.blob import Arrays
 from minicaffe.data.images import load_image
 from minicaffe.detection.detector import Detector
 from minicaffe.detection.family import SSD_MEANS
@@ -41,6 +42,7 @@ from .film_frames import (
     Filters,
     Frame,
     Head,
+    NetTest,
     Photos,
     Show,
     frame_files,
@@ -68,7 +70,8 @@ FileName = str | os.PathLike[str]
 class Film:
     """A context manager that leaves frames in folder, at both ends of its block and every `every` iterations of the training.
 
-    A frame shows the losses so far, the learning rate, the filters of the first layer that has some, and the net's results.
+    A frame shows the losses so far, the results of the solver's tests, the learning rate, the filters of the first layer that
+    has some, and the net's results.
 
     net: a test prototxt of the detector that is trained, or a Detector. It is shown images, a list of files (default: the
     roidb's first images). Without net, a classifier with a test net is shown that net's first batch; any other net is shown
@@ -98,12 +101,15 @@ class Film:
         self._lr = math.nan
         self._iterations: list[int] = []
         self._losses: dict[str, list[float | None]] = {}
-        self._outputs = [name for name in solver.net.outputs if solver.net.blobs[name].count == 1]
+        self._tests: list[NetTest] = []
+        self._last: Frame  # that was written
+        self._outputs = _single_outputs(solver.net)
         self._show: Show | None = None
         with self._aside():
             if not solver.exchange.rank:
                 self._show = self._batch() if net is None else self._detector(net, images)
         solver.on_progress(self._progress)
+        solver.on_test(self._on_test)
 
     def __enter__(self) -> Film:
         if self.solver.exchange.rank:
@@ -139,8 +145,9 @@ class Film:
         return target
 
     def _accuracies(self) -> list[str]:
-        made = [name for node in self.solver.net.nodes if node.layer.type.endswith("Accuracy") for name in node.top_names]
-        return [name for name in made if name in self._outputs]
+        nets = [self.solver.net, *self.solver.test_nets]
+        made = [(net, node) for net in nets for node in net.nodes if node.layer.type.endswith("Accuracy")]
+        return list(dict.fromkeys(name for net, node in made for name in node.top_names if name in _single_outputs(net)))
 
     # What is shown.
 
@@ -194,11 +201,12 @@ class Film:
             yield
 
     def _take(self, frame: Frame, until: int) -> None:
-        """Keep the losses of an old frame up to iteration `until`: these iterations are not repeated."""
+        """Keep the losses of an old frame up to iteration `until`, and the tests before it: these are not repeated."""
         kept = [i for i, at in enumerate(frame.iterations) if at <= until]
         self._iterations += [frame.iterations[i] for i in kept]
         for name, values in frame.losses.items():
             self._losses.setdefault(name, []).extend(values[i] for i in kept)
+        self._tests += [test for test in frame.tests if test.iteration < until]
 
     def _progress(self, progress: Progress) -> None:
         if not self._recording:
@@ -207,9 +215,18 @@ class Film:
         parts = {name: float(net.blobs[name].read_data().sum()) for name in self._outputs}
         self._iterations.append(progress.iteration)
         for name, value in {LOSS: progress.last_loss, **parts}.items():
-            self._losses.setdefault(name, []).append(float(f"{value:.6g}") if math.isfinite(value) else None)
+            self._losses.setdefault(name, []).append(_rounded(value))
         if progress.iteration % self.every == 0:
             self._write()
+
+    def _on_test(self, index: int, means: Arrays) -> None:
+        if not self._recording:
+            return
+        outputs = {name: _rounded(float(means[name].sum())) for name in _single_outputs(self.solver.test_nets[index])}
+        self._tests.append(NetTest(self.solver.iter, index, outputs))
+        if self._last.iteration == self.solver.iter:  # a test follows the frame of its iteration
+            self._last, self._tests = replace(self._last, tests=self._last.tests + self._tests), []
+            write_frame(self.folder, self._last)
 
     def _write(self) -> None:
         solver, show = self.solver, self._show
@@ -218,8 +235,20 @@ class Film:
                 with folded(solver.net, solver.settings):
                     put_weights(show.net, weights_of(solver.net))
             seen = show.look() if show else []
-        write_frame(self.folder, Frame(solver.iter, self._lr, self._iterations, self._losses, filters(solver.net), seen))
-        self._iterations, self._losses = [], {}
+        found = filters(solver.net)
+        self._last = Frame(solver.iter, self._lr, self._iterations, self._losses, found, seen, self._tests)
+        write_frame(self.folder, self._last)
+        self._iterations, self._losses, self._tests = [], {}, []
+
+
+def _single_outputs(net: Net) -> list[str]:
+    """Return the outputs that are one number."""
+    return [name for name in net.outputs if net.blobs[name].count == 1]
+
+
+def _rounded(value: float) -> float | None:
+    """Return value with 6 digits; None if it is not finite."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def _without_pictures(head: Head) -> Head:

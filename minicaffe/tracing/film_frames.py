@@ -67,7 +67,7 @@ class Photo:
 
 @dataclass(frozen=True)
 class Head:
-    """The facts that all frames share. net: the train net's name; accuracies: those of the frames' losses that are none."""
+    """The facts that all frames share. net: the train net's name; accuracies: the outputs, of all nets, that are no losses."""
 
     net: str
     photos: list[Photo] = field(default_factory=list)
@@ -102,12 +102,21 @@ class Filters:
 
 
 @dataclass(frozen=True)
+class NetTest:
+    """A test during the training: the means of a test net's outputs of one number. net: its number among the test nets."""
+
+    iteration: int
+    net: int
+    outputs: dict[str, float | None]
+
+
+@dataclass(frozen=True)
 class Frame:
     """A moment of a training.
 
     iteration: the number of updates; lr: the learning rate of the next one. iterations: those since the last frame; losses: for
     each of them the loss and every output of one number, None if not finite. photos: the results, in the order of the head's
-    photos.
+    photos. tests: those since the last frame, and those of this iteration.
     """
 
     iteration: int
@@ -116,6 +125,7 @@ class Frame:
     losses: dict[str, list[float | None]]
     filters: Filters | None
     photos: list[Seen]
+    tests: list[NetTest] = field(default_factory=list)
 
 
 class Show(Protocol):
@@ -283,9 +293,23 @@ def _frame(fields: Fields) -> Frame:
     pictures = Fields(fields.get("filters") or {"text": "", "png": ""}, "filters")
     filters = Filters(pictures.text("text"), _picture(pictures, "png", PNG))
     photos = [_seen(Fields(one, f"photos[{i}]")) for i, one in enumerate(fields.items("photos"))]
+    tests = fields.items("tests") if "tests" in fields else []  # films of the first versions have none
     return Frame(
-        fields.whole("iteration", 0, MOST), _number(fields, "lr"), iterations, losses, filters if filters.png else None, photos
+        fields.whole("iteration", 0, MOST),
+        _number(fields, "lr"),
+        iterations,
+        losses,
+        filters if filters.png else None,
+        photos,
+        [_net_test(Fields(one, f"tests[{i}]")) for i, one in enumerate(tests)],
     )
+
+
+def _net_test(fields: Fields) -> NetTest:
+    outputs = fields.inner("outputs")
+    values = _losses(list(outputs.values.values()), outputs.name)
+    iteration, net = (fields.whole(name, 0, MOST) for name in ("iteration", "net"))
+    return NetTest(iteration, net, dict(zip(outputs.values, values, strict=True)))
 
 
 def _seen(fields: Fields) -> Seen:

@@ -116,6 +116,7 @@ class SGDSolver:
         self._stop_at = self.param.max_iter
         self._callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self._progress: list[Callable[[Progress], None]] = []
+        self._tested: list[Callable[[int, Arrays], None]] = []
         self._log = SolverLog()
         self._request: Request = lambda: Action.NONE
         self.exchange = Exchange()
@@ -296,6 +297,8 @@ class SGDSolver:
         if self.param.test_compute_loss:
             logger.info("Test loss: %g", loss)
         net_outputs("Test", net, means)
+        for report in self._tested:
+            report(index, means)
         return means
 
     def _stop_requested(self) -> bool:
@@ -393,6 +396,10 @@ class SGDSolver:
     def on_progress(self, report: Callable[[Progress], None]) -> None:
         """Add report, which is called with the Progress after each iteration."""
         self._progress.append(report)
+
+    def on_test(self, report: Callable[[int, Arrays], None]) -> None:
+        """Add report, which is called with a test net's index and its results after each complete test, in rank 0."""
+        self._tested.append(report)
 
     def _due(self, interval: int) -> bool:
         return interval > 0 and self.iter % interval == 0

@@ -151,6 +151,18 @@ def test_nothing_is_cut_off(state: tuple[str, Show], open_at: Callable[..., Any]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_the_photo_and_its_sliders(traces: dict[str, str], open_at: Callable[..., Any]) -> None:
+    """A desktop shows the whole photo; on a phone the sliders are wide enough for a finger, and stay as their texts change."""
+    page = open_at(traces["trace"], 1440, 900)
+    photo = page.locator(".result .stage").bounding_box()
+    assert photo["y"] + photo["height"] <= 900
+    page = open_at(traces["trace"], 390, 844)
+    slider = page.get_by_label("NMS threshold, in percent")
+    before = slider.bounding_box()["width"]
+    slider.press("ArrowRight")
+    assert slider.bounding_box()["width"] == before > 150
+
+
 def test_a_tap_on_the_graph_of_a_phone(traces: dict[str, str], open_at: Callable[..., Any]) -> None:
     page = open_at(traces["trace"] + "#layer=input", 390, 844, has_touch=True, is_mobile=True)
     box = page.locator("#panel").bounding_box()

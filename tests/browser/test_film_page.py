@@ -12,7 +12,7 @@ from pages import Open, Opened, violations
 from PIL import Image
 
 from minicaffe.tracing.film import LOSS, write_film
-from minicaffe.tracing.film_frames import Filters, Frame, Head, Photo, Scored, Seen, write_frame, write_head
+from minicaffe.tracing.film_frames import Filters, Frame, Head, NetTest, Photo, Scored, Seen, write_frame, write_head
 
 
 def picture(kind: str, size: tuple[int, int] = (40, 30)) -> str:
@@ -69,6 +69,31 @@ def test_the_frames(film: Opened) -> None:
     assert page.locator(".filters").get_attribute("alt") == "conv1 at 20"
 
 
+def test_keys_alone(film: Opened) -> None:
+    """Keys go through the frames from anywhere, but where a control uses them itself; ? lists them, and Escape leads back."""
+    page = film.page
+    walk = {"Home": 0, "ArrowRight": 10, "ArrowLeft": 0, "End": 40}
+    for key, iteration in [*walk.items(), ("ArrowRight", 40)]:
+        page.keyboard.press(key)
+        assert shown(page) == f"iteration {iteration} of 40"
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press(" ")
+    page.wait_for_function("document.querySelector('[role=status]').textContent.startsWith('iteration 40')")
+    least = page.get_by_label("least score shown")
+    least.press("ArrowLeft")
+    assert (least.input_value(), shown(page)) == ("0.25", "iteration 40 of 40")
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    assert "the frame before, after" in keys.inner_text()
+    page.keyboard.press("Home")
+    assert shown(page) == "iteration 40 of 40", "the list is open"
+    page.keyboard.press("Escape")
+    assert keys.count() == 0
+    assert page.evaluate("document.activeElement.ariaLabel") == "least score shown"
+    page.get_by_role("button", name="Keys").click()
+    assert keys.is_visible()
+
+
 def test_what_is_drawn_and_a_click_on_the_curve(film: Opened) -> None:
     page = film.page
     proposals = page.locator("rect.proposal")
@@ -102,24 +127,82 @@ def test_accuracy_has_an_axis_of_its_own(tmp_path: Path, open_page: Open) -> Non
     assert "accuracy (right) 0.75" in page.locator("section").first.inner_text()
 
 
+def test_the_tests_lie_on_the_axes(tmp_path: Path, open_page: Open) -> None:
+    """A point for each test; the legend has the latest one at the frame."""
+    write_head(tmp_path, Head("net", accuracies=["accuracy"]))
+    for iteration, loss, at in ((0, 8.0, [0]), (60, 7.0, [30, 60]), (137, 3.0, [])):
+        losses: dict[str, list[float | None]] = {LOSS: [loss]} if iteration else {}
+        tests = [NetTest(i, net, {"accuracy": i / 100, "loss": 5.0 + net}) for i in at for net in (0, 1)]
+        write_frame(tmp_path, Frame(iteration, 0.01, [iteration] * bool(iteration), losses, None, [], tests))
+    write_film(tmp_path, tmp_path / "film.html")
+    page = open_page(tmp_path / "film.html").page
+    assert page.locator(".curves polyline").count() == 5
+    whole = 260 - 24 - 8
+    down = [float(point.get_attribute("cy")) for point in page.locator(".curves circle").all()]
+    accuracy = [8 + whole * (1 - share) for share in (0, 0.3, 0.6)]
+    assert down == pytest.approx([*accuracy, *[8 + whole * 3 / 8] * 3, *accuracy, *[8 + whole * 2 / 8] * 3])
+    legend = page.locator("section").first
+    assert "accuracy of test net 0 (right) 0.6" in legend.inner_text()
+    assert "loss of test net 1 6" in legend.inner_text()
+    page.keyboard.press("Home")
+    assert "accuracy of test net 0 (right) 0" in legend.inner_text().splitlines()
+
+
 def test_play(film: Opened) -> None:
     page = film.page
-    page.get_by_label("play the film").click()  # from the first frame, as the last one is shown
+    play, pause = page.get_by_role("button", name="Play the film"), page.get_by_role("button", name="Pause the film")
+    play.click()  # from the first frame, as the last one is shown
     page.wait_for_function("document.querySelector('[role=status]').textContent.startsWith('iteration 20')")
-    page.get_by_label("play the film").click()
-    assert page.get_by_label("play the film").inner_text() == "Play"
-    page.get_by_label("play the film").click()
-    page.wait_for_function("document.querySelector('button').textContent === 'Play'")
+    pause.click()
+    assert play.inner_text() == "Play"
+    play.click()
+    page.keyboard.press("ArrowLeft")
+    assert play.is_visible(), "who chooses a frame ends the play"
+    play.click()
+    page.wait_for_function("document.querySelector('.controls button').textContent === 'Play'")
     assert shown(page) == "iteration 40 of 40"
 
 
 def test_a_phone_and_the_dark(film: Opened, open_page: Open, tmp_path: Path) -> None:
     page = open_page(tmp_path / "film.html", 360, 700, "dark").page
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    title, keys = page.locator("h1").bounding_box(), page.get_by_role("button", name="Keys").bounding_box()
+    assert title["y"] < keys["y"] + keys["height"] / 2 < title["y"] + title["height"], "in one row"
+    assert page.get_by_label("frame", exact=True).bounding_box()["width"] >= 150
     page.screenshot(path=tmp_path / "film.png", full_page=True)
+
+
+CONTRASTS = """() => {
+    const context = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+    const light = (colour) => {
+        context.fillStyle = colour;
+        context.fillRect(0, 0, 1, 1);
+        const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+        const [r, g, b] = [...context.getImageData(0, 0, 1, 1).data].map((v) => linear(v / 255));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+    };
+    const paper = light(getComputedStyle(document.body).backgroundColor);
+    const lines = [...document.querySelectorAll("polyline")].map((line) => light(getComputedStyle(line).stroke));
+    return lines.map((line) => Math.max(line, paper) / Math.min(line, paper));
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_curves_can_be_told_from_the_page(tmp_path: Path, open_page: Open, scheme: str) -> None:
+    """By the contrast of 3 that WCAG asks of graphics."""
+    write_head(tmp_path, Head("net"))
+    write_frame(tmp_path, Frame(1, 0.01, [1], {f"loss {i}": [i / 10] for i in range(1, 11)}, None, []))
+    write_film(tmp_path, tmp_path / "film.html")
+    found = open_page(tmp_path / "film.html", scheme=scheme).page.evaluate(CONTRASTS)
+    assert len(set(found)) == 10
+    assert min(found) >= 3
 
 
 @pytest.mark.usefixtures("film")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(open_page: Open, tmp_path: Path, axe: str, scheme: str) -> None:
-    assert violations(open_page(tmp_path / "film.html", 1440, 900, scheme).page, axe) == []
+    page = open_page(tmp_path / "film.html", 1440, 900, scheme).page
+    assert violations(page, axe) == []
+    page.keyboard.press("?")
+    page.get_by_role("dialog").wait_for()
+    assert violations(page, axe) == []

@@ -26,7 +26,7 @@ from minicaffe.detection import load
 from minicaffe.errors import SolverError
 from minicaffe.formats.prototxt import parse_net, parse_solver
 from minicaffe.tracing.film import LOSS, filters, write_film
-from minicaffe.tracing.film_frames import Frame, Photos, frame_files, read_frame, read_head
+from minicaffe.tracing.film_frames import Frame, NetTest, Photos, frame_files, read_frame, read_head
 from minicaffe.training.solver import SGDSolver
 from minicaffe.training.solvers import get_solver
 
@@ -76,6 +76,48 @@ def test_the_accuracies_of_the_trained_net_are_named(tmp_path: Path, monkeypatch
         del head["accuracies"]
         Path("film/film.json").write_text(json.dumps(head))
         assert read_head(Path("film")).accuracies == []
+
+
+NET_WITH_TESTS = """layer { name: "data" type: "DummyData" top: "data" top: "label"
+  dummy_data_param { shape { dim: 4 dim: 2 } shape { dim: 4 } data_filler { value: 1 } data_filler { value: 2 } } }
+layer { name: "fc" type: "InnerProduct" bottom: "data" top: "fc" inner_product_param { num_output: 3 } }
+layer { name: "hits" type: "Accuracy" bottom: "fc" bottom: "label" top: "top1" include { phase: TEST } }
+layer { name: "each" type: "Silence" bottom: "fc" include { phase: TRAIN } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" include { phase: TRAIN } }"""
+
+
+def net_tests(folder: Path) -> list[tuple[int, int, int]]:
+    """Of all frames: the frame's iteration, the test's, and the number of the test net."""
+    return [(frame.iteration, test.iteration, test.net) for frame in frames(folder) for test in frame.tests]
+
+
+def test_the_tests_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At their iterations, in the frame of it or the next one; a resumed training repeats none; older films have none."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text(NET_WITH_TESTS)
+    lines = 'net: "net.prototxt" base_lr: 0.5 lr_policy: "fixed" max_iter: 6 snapshot: 3 test_interval: 2'
+    Path("solver.prototxt").write_text(f"{lines} test_iter: 1 test_iter: 2 test_state {{ }} test_state {{ stage: 'two' }}")
+    solver = get_solver("solver.prototxt")
+    expected: list[NetTest] = []
+    solver.on_test(lambda net, means: expected.append(NetTest(solver.iter, net, {"top1": float(means["top1"])})))
+    with Film(solver, "film", every=4):
+        solver.solve()
+    assert [test.outputs["top1"] for test in expected] == [0, 0, *[1] * 6]
+    assert read_head(Path("film")).accuracies == ["top1"]
+    assert [test for frame in frames(Path("film")) for test in frame.tests] == expected
+    assert net_tests(Path("film")) == [(at, i, net) for at, i in ((0, 0), (4, 2), (4, 4), (6, 6)) for net in (0, 1)]
+    for start, count in ((3, 3), (6, 0)):
+        again = get_solver("solver.prototxt")
+        again.restore(f"solver_iter_{start}.solverstate")
+        with Film(again, "film", every=4):
+            again.solve()
+        assert again.iter == start + count
+        assert [test for _, *test in net_tests(Path("film"))] == [[i, net] for i in (0, 2, 4, 6) for net in (0, 1)]
+    file = frame_files("film")[0]
+    frame = json.loads(file.read_text())
+    del frame["tests"]
+    file.write_text(json.dumps(frame))
+    assert read_frame(file).tests == []
 
 
 def test_a_classifier_is_trained_alike_with_a_film(small: Path) -> None:
@@ -144,7 +186,7 @@ def test_a_run_that_ends_early_leaves_a_film(small: Path) -> None:
     assert (done.exit_code, done.output) == (0, "written: page.html\n")
     page = Path("page.html").read_text()
     assert "@@" not in page
-    assert page.count('"iteration":') == 3
+    assert page.count('"lr":') == 3
     with pytest.raises(Error, match="no frames"):
         write_film(small.parent, "other.html")
 
@@ -322,6 +364,8 @@ BROKEN: dict[str, Callable[[Any], Any]] = {
     "no picture": lambda frame: {**frame, "filters": {"text": "a", "png": base64.b64encode(b"<svg>").decode()}},
     "a box": lambda frame: {**frame, "photos": [{"proposals": [[1, 2]], "detections": [], "scores": [], "note": ""}]},
     "a name": lambda frame: {**frame, "photos": [{**frame["photos"][0], "scores": [{"name": 3, "score": 1, "box": []}]}]},
+    "a test": lambda frame: {**frame, "tests": [{"iteration": 0, "net": "first", "outputs": {}}]},
+    "a tested number": lambda frame: {**frame, "tests": [{"iteration": 0, "net": 0, "outputs": {"loss": "small"}}]},
     "no notes": lambda frame: {**frame, "photos": [{"proposals": [], "detections": [], "scores": []}]},
 }
 

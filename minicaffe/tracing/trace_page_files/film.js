@@ -1,7 +1,7 @@
 // A training, frame by frame: loss, filters, photos with boxes.
 
 const film = JSON.parse(document.getElementById("film").textContent);
-const COLOURS = ["#e6194b", "#2f9e44", "#4363d8", "#e8760c", "#911eb4", "#008080", "#9a6324", "#808000", "#c026d3", "#5a67d8"];
+const COLOURS = ["#e6194b", "#2f9e44", "#4363d8", "#d96a00", "#911eb4", "#008080", "#9a6324", "#808000", "#c026d3", "#5a67d8"];
 // In pixels, so that texts can be read on a phone.
 const WIDTH = Math.min(Math.max(document.querySelector("main").clientWidth - 32, 320), 1000);
 const HEIGHT = 260, LEFT = 56, BOTTOM = 24, TOP = 8, MOST_POINTS = 150;
@@ -12,28 +12,61 @@ const classes = [...new Set(film.frames.flatMap((frame) => frame.photos.flatMap(
 const colour = (name) => COLOURS[classes.indexOf(name) % COLOURS.length];
 const short = (value) => String(Number(value.toPrecision(4)));
 
-/** The curves of all frames: by name, means of runs of iterations as [iteration, value]. */
-function curves() {
+/** The values of all frames by name, as [iteration, value]. entries: of a frame, [name, iteration, value or null] each. */
+function pointsByName(entries) {
   const points = new Map();
-  for (const frame of film.frames)
-    for (const [name, values] of Object.entries(frame.losses)) { // the loss comes first
-      if (!points.has(name)) points.set(name, []);
-      values.forEach((value, i) => value === null || points.get(name).push([frame.iterations[i], value]));
-    }
-  for (const [name, all] of points) {
-    const each = Math.ceil(all.length / MOST_POINTS);
-    const runs = Array.from({length: Math.ceil(all.length / each)}, (_, i) => all.slice(i * each, (i + 1) * each));
-    points.set(name, runs.map((run) => [0, 1].map((k) => run.reduce((sum, point) => sum + point[k], 0) / run.length)));
+  for (const [name, iteration, value] of film.frames.flatMap(entries)) {
+    if (!points.has(name)) points.set(name, []);
+    if (value !== null) points.get(name).push([iteration, value]);
   }
-  const [whole, ...outputs] = [...points].map(([name, all]) => [name, JSON.stringify(all)]);
-  if (outputs.some(([, text]) => text === whole[1])) points.delete(whole[0]); // a net with one loss: the output is the loss
-  return points;
+  return [...points];
 }
 
-const shown = curves();
-const names = [...shown.keys()];
-const isAccuracy = (name) => film.accuracies.includes(name);
-const RIGHT = names.some(isAccuracy) ? 44 : 12;
+/** Means of runs of iterations. */
+function meansOf(points) {
+  const each = Math.ceil(points.length / MOST_POINTS);
+  const runs = Array.from({length: Math.ceil(points.length / each)}, (_, i) => points.slice(i * each, (i + 1) * each));
+  return runs.map((run) => [0, 1].map((k) => run.reduce((sum, point) => sum + point[k], 0) / run.length));
+}
+
+/** The curves of the train net's outputs, the loss first, with the means at each frame. */
+function trainCurves() {
+  const found = pointsByName(({losses, iterations}) =>
+    Object.entries(losses).flatMap(([name, values]) => values.map((value, i) => [name, iterations[i], value])),
+  );
+  const [whole, ...outputs] = found.map(([name, points]) => [name, JSON.stringify(points)]);
+  if (outputs.some(([, text]) => text === whole[1])) found.shift(); // a net with one loss: the output is the loss
+  const valueAt = (name) => ({losses}) => {
+    const values = (losses[name] || []).filter((value) => value !== null);
+    return values.length ? values.reduce((a, b) => a + b, 0) / values.length : null;
+  };
+  return found.map(([name, points]) => ({name, of: "", points: meansOf(points), valueAt: valueAt(name)}));
+}
+
+/** The curves of the test nets' outputs, a point for each test, with the latest test at each frame. */
+function testCurves() {
+  const nets = [...new Set(film.frames.flatMap(({tests}) => tests.map(({net}) => net)))].sort((a, b) => a - b);
+  return nets.flatMap((number) => {
+    const of = nets.length > 1 ? `test net ${number}` : "the test net";
+    const found = pointsByName(({tests}) =>
+      tests
+        .filter(({net}) => net === number)
+        .flatMap(({iteration, outputs}) => Object.entries(outputs).map(([name, value]) => [name, iteration, value])),
+    );
+    return found.map(([name, points]) => {
+      const valueAt = (frame) => points.findLast(([iteration]) => iteration <= frame.iteration)?.[1] ?? null;
+      return {name, of, points, valueAt};
+    });
+  });
+}
+
+const curves = [...trainCurves(), ...testCurves()].map((curve, i) => ({
+  ...curve,
+  isAccuracy: film.accuracies.includes(curve.name),
+  style: `--curve: ${COLOURS[i % COLOURS.length]}`,
+}));
+const accuracies = curves.filter(({isAccuracy}) => isAccuracy);
+const RIGHT = accuracies.length ? 44 : 12;
 
 /** Round numbers from low to high, about `count` of them: 1, 2 or 5 times a power of ten apart. */
 function ticks(low, high, count) {
@@ -44,19 +77,19 @@ function ticks(low, high, count) {
   return Array.from({length: end - first + 1}, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
-/** The axis of the curves with these names, which ends at round numbers: its ticks, and the height of a value. */
+/** The axis of these curves, which ends at round numbers: its ticks, and the height of a value. */
 function axisOf(own, most) {
-  const values = own.flatMap((name) => shown.get(name).map((point) => point[1]));
+  const values = own.flatMap(({points}) => points.map((point) => point[1]));
   const marks = ticks(Math.min(0, ...values), Math.max(most, ...values), 5);
   const down = (value) => TOP + ((marks.at(-1) - value) / (marks.at(-1) - marks[0])) * (HEIGHT - BOTTOM - TOP);
   return {marks, down};
 }
 
-const lossAxis = axisOf(names.filter((name) => !isAccuracy(name)), 1e-9);
-const accuracyAxis = axisOf(names.filter(isAccuracy), 1);
+const lossAxis = axisOf(curves.filter(({isAccuracy}) => !isAccuracy), 1e-9);
+const accuracyAxis = axisOf(accuracies, 1);
 const across = (iteration) => LEFT + (iteration / last) * (WIDTH - LEFT - RIGHT);
 
-const plotLabel = `losses${names.some(isAccuracy) ? " and, on an axis at the right, accuracies" : ""} by iteration`;
+const plotLabel = `losses${accuracies.length ? " and, on an axis at the right, accuracies" : ""} by iteration`;
 const marker = svg("line", {class: "marker", y1: 0, y2: HEIGHT - BOTTOM});
 const plot = svg(
   "svg",
@@ -65,7 +98,7 @@ const plot = svg(
     svg("line", {class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: lossAxis.down(value), y2: lossAxis.down(value)}),
     svg("text", {x: LEFT - 6, y: lossAxis.down(value) + 4, "text-anchor": "end"}, short(value)),
   ]),
-  (names.some(isAccuracy) ? accuracyAxis.marks : []).map((value) => [
+  (accuracies.length ? accuracyAxis.marks : []).map((value) => [
     svg("text", {class: "accuracy-mark", x: WIDTH - RIGHT + 8, y: accuracyAxis.down(value) + 4}, short(value)),
   ]),
   ticks(0, last, 5)
@@ -74,10 +107,12 @@ const plot = svg(
       svg("line", {class: "axis", x1: across(value), x2: across(value), y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM + 5}),
       svg("text", {x: across(value), y: HEIGHT - 4, "text-anchor": "middle"}, value),
     ]),
-  names.map((name, i) => {
-    const {down} = isAccuracy(name) ? accuracyAxis : lossAxis;
-    const points = shown.get(name).map(([iteration, value]) => `${across(iteration)},${down(value)}`).join(" ");
-    return svg("polyline", {points, stroke: COLOURS[i % COLOURS.length], class: isAccuracy(name) ? "accuracy" : null});
+  curves.map(({points, of, isAccuracy, style}) => {
+    const {down} = isAccuracy ? accuracyAxis : lossAxis;
+    const places = points.map(([iteration, value]) => [across(iteration), down(value)]);
+    const dots = of ? places.map(([cx, cy]) => svg("circle", {cx, cy, r: 3.5})) : null;
+    const line = svg("polyline", {points: places.join(" "), class: isAccuracy ? "accuracy" : null});
+    return svg("g", {class: "curve", style}, line, dots);
   }),
   marker,
 );
@@ -87,13 +122,14 @@ function goThere(event) {
   const box = plot.getBoundingClientRect();
   const iteration = ((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT)) * last;
   const apart = film.frames.map((frame) => Math.abs(frame.iteration - iteration));
-  go(apart.indexOf(Math.min(...apart)));
+  goTo(apart.indexOf(Math.min(...apart)));
 }
 
 const legend = el("p", {class: "row"});
 const where = el("strong", {role: "status"});
-const range = el("input", {type: "range", min: 0, max: film.frames.length - 1, "aria-label": "frame", oninput: () => go(Number(range.value))});
-const play = button("Play", "play the film", () => (state.playing ? stop() : start()));
+const range = el("input", {type: "range", min: 0, max: film.frames.length - 1, "aria-label": "frame", oninput: () => goTo(Number(range.value))});
+const toggle = () => (state.playing ? stop() : start());
+const play = button("Play", "Play the film", toggle);
 const filters = el("img", {class: "filters", alt: ""});
 const filterText = el("p", {class: "quiet"});
 const least = el("input", {type: "range", min: 0, max: 1, step: 0.05, value: state.least, "aria-label": "least score shown"});
@@ -115,15 +151,14 @@ const photos = film.photos.map((photo) => {
   return {photo, boxes, text, figure: el("figure", {}, el("div", {}, picture || null, boxes), title, text)};
 });
 
-/** The values of the losses at a frame: the means since the frame before. */
+/** The values of the curves at a frame. */
 function drawLegend(frame) {
   legend.replaceChildren(
-    ...names.map((name, i) => {
-      const key = el("i", {class: isAccuracy(name) ? "key accuracy" : "key"});
-      key.style.setProperty("--stroke", COLOURS[i % COLOURS.length]);
-      const values = (frame.losses[name] || []).filter((value) => value !== null);
-      const mean = values.length ? short(values.reduce((a, b) => a + b, 0) / values.length) : "";
-      return el("span", {}, key, name, isAccuracy(name) ? " (right) " : " ", el("span", {class: "mono"}, mean));
+    ...curves.map(({name, of, isAccuracy, style, valueAt}) => {
+      const key = el("i", {class: ["key curve", isAccuracy && "accuracy", of && "test"].filter(Boolean).join(" "), style});
+      const [value, text] = [valueAt(frame), of ? `${name} of ${of}` : name];
+      const number = el("span", {class: "mono"}, value === null ? "" : short(value));
+      return el("span", {}, key, text, isAccuracy ? " (right) " : " ", number);
     }),
   );
 }
@@ -175,33 +210,47 @@ function go(frame) {
   draw();
 }
 
+/** A frame that the reader chooses, which ends the play. */
+function goTo(frame) {
+  stop();
+  go(frame);
+}
+
 function stop() {
   clearInterval(state.playing);
   state.playing = null;
-  play.textContent = "Play";
+  sayPlay("Play");
+}
+
+function sayPlay(text) {
+  play.textContent = text;
+  for (const name of ["aria-label", "title"]) play.setAttribute(name, `${text} the film`);
 }
 
 function start() {
   if (state.frame === film.frames.length - 1) go(0);
-  play.textContent = "Pause";
+  sayPlay("Pause");
   state.playing = setInterval(() => (state.frame < film.frames.length - 1 ? go(state.frame + 1) : stop()), 300);
 }
 
 const rate = quiet("");
+const latest = curves.some(({of}) => of) ? "; of test nets, the latest test" : "";
+const legendText = `means since the frame before${latest}`;
 const detects = film.frames.some((frame) => frame.photos.some((seen) => seen.proposals.length || seen.detections.length));
+const opener = el("button", {type: "button", "aria-label": "Keys", title: "Keys (?)"}, "?");
 document.querySelector("main").append(
-  el("h1", {}, film.net || "A training"),
+  el("div", {class: "row head"}, el("h1", {}, film.net || "A training"), opener),
   el(
     "div",
     {class: "controls row"},
     play,
-    button("◀", "the frame before", () => go(state.frame - 1)),
-    button("▶", "the next frame", () => go(state.frame + 1)),
+    button("◀", "the frame before", () => goTo(state.frame - 1)),
+    button("▶", "the next frame", () => goTo(state.frame + 1)),
     range,
     where,
     rate,
   ),
-  el("section", {}, el("h2", {}, names.some(isAccuracy) ? "Losses and accuracy" : "Losses"), plot, legend, quiet("means since the frame before")),
+  el("section", {}, el("h2", {}, accuracies.length ? "Losses and accuracy" : "Losses"), plot, legend, quiet(legendText)),
   film.photos.length
     ? el(
         "section",
@@ -220,5 +269,20 @@ document.querySelector("main").append(
     : "",
   film.frames.some((frame) => frame.filters) ? el("section", {}, el("h2", {}, "First filters"), filters, filterText) : "",
 );
+pressKeys({
+  ArrowLeft: () => goTo(state.frame - 1),
+  ArrowRight: () => goTo(state.frame + 1),
+  Home: () => goTo(0),
+  End: () => goTo(film.frames.length - 1),
+  " ": toggle,
+});
+offerKeys(opener, {
+  Anywhere: [
+    ["← →", "the frame before, after"],
+    ["Home End", "the first, the last frame"],
+    ["Space", "play, pause"],
+    ["?", "this list"],
+  ],
+});
 draw();
 document.documentElement.dataset.ready = "";

@@ -1,4 +1,18 @@
-// The list of keys, which "?" or a button opens.
+// The keys of the whole page, and their list, which "?" or a button opens.
+
+/** Call the function of a key, unless the focused control or the list of keys uses it itself. keys: {key: function}. */
+function pressKeys(keys, signal) {
+  const press = (event) => {
+    const own =
+      document.querySelector("dialog[open]") ||
+      event.target.closest("input, select, textarea, summary") ||
+      (event.key === " " && event.target.closest("button, a, [role=button]"));
+    if (own || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  };
+  document.addEventListener("keydown", press, {signal});
+}
 
 /** groups: {title: [[keys, what they do]]}; those that are null are left out. */
 function offerKeys(opener, groups) {

@@ -169,17 +169,7 @@ function stepsView(root, first, setup, show, ended) {
     themes.disconnect();
     stop();
   });
-  const press = (event) => {
-    // Keys that the focused control or the list of keys uses itself.
-    const own =
-      document.querySelector("dialog[open]") ||
-      event.target.closest("input, select, textarea, summary") ||
-      (event.key === " " && event.target.closest("button, a, [role=button]"));
-    if (own || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
-    event.preventDefault();
-    keys[event.key]();
-  };
-  document.addEventListener("keydown", press, {signal: ended});
+  pressKeys(keys, ended);
 
   return (state) => {
     if (state.step === null) return;
