@@ -174,6 +174,27 @@ def test_the_report_is_short_whatever_the_files_hold(tmp_path: Path) -> None:
     assert "and 2,961 more unknown fields" in shown
 
 
+def test_what_a_file_tells_twice_is_said_once(tmp_path: Path) -> None:
+    """The facts of its data layers, its name above its notes, and no line of a prototxt in a message."""
+    data = "layer { name: '%s' type: 'Data' top: 'd' transform_param { scale: %g mean_file: 'm' } new_dim: 1 }\n"
+    (tmp_path / "train.prototxt").write_text(data % ("a", 0.5) + "\n" + data % ("b", 0.5) + data % ("c", 0.25))
+    (tmp_path / "template.prototxt").write_text("name: 'a'\nlayer {\n  top: ${TOP}\n}\n")
+    report = look(tmp_path)
+    assert report.facts == [
+        "mean file m (train.prototxt:1, 3, 4)",
+        "scale 0.5, after the mean (train.prototxt:1, 3)",
+        "scale 0.25, after the mean (train.prototxt:4)",
+    ]
+    assert "m, the mean file of train.prototxt:1, 3, 4" in report.missing
+    notes = text(report).partition("Whose layers")[2].partition("\n\n")[0].splitlines()[1:]
+    assert [line.partition(": ")[0] for line in notes] == [
+        "  train.prototxt", "      train.prototxt:1", "      train.prototxt:3", "      train.prototxt:4"
+    ]  # fmt: skip
+    problem = said(report)["template.prototxt"][1]
+    assert problem.startswith("template.prototxt:3:8: ${TOP} is a variable: ")
+    assert "; hint: run that script" in problem and "\\n" not in problem and "top:" not in problem
+
+
 def test_hints_have_a_number_after_the_word(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("mean 1\nscale = 'x'\n1 mean\nmean mean 2\nmeaning 3\n")
     assert look(tmp_path).facts == ["a hint, perhaps: a.py:1: mean 1", "a hint, perhaps: a.py:4: mean mean 2"]
