@@ -353,6 +353,13 @@ def test_a_fork_and_unknown_fields_are_in_the_commands(tmp_path: Path) -> None:
     assert len(commands) == 4 and all("--random-weights --fork pspnet --skip-unknown" in command for command in commands)
 
 
+def test_whose_layers_a_net_without_weights_has(tmp_path: Path) -> None:
+    segnet = 'layer { name: "bn" type: "BN" bottom: "prob" top: "bn" bn_param { scale_filler { value: 2 } } }\n'
+    (tmp_path / "deploy.prototxt").write_text(NET % ("ReLU", 5) + segnet)
+    rows = text(look(tmp_path)).partition("Whose layers")[2].splitlines()[1:3]
+    assert rows == ["  deploy.prototxt", "      BN of SegNet: bn_param has scale_filler (bn)"]
+
+
 def test_buttons_copy_the_commands(folder: Path) -> None:
     report = look(folder)
     written = page(report)

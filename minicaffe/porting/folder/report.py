@@ -141,7 +141,7 @@ def _all_sections(report: Report) -> Iterator[Section]:
         rows = [(item.path, f"cannot be used: {item.problem}" if item.problem else item.says) for item in same]
         yield f"{kind.capitalize() if kind != LINK else 'Links'} ({len(same)})", rows
     yield "Which weights fit which net", [(pair.name, pair.says) for pair in _shown(report)]
-    forks = [(pair.net.path, sentence) for pair in report.best if pair.made for sentence in grouped(pair.made.forks.items())]
+    forks = [(one.net.path, sentence) for one in report.runnable for sentence in grouped(one.made.forks.items())]
     notes = [(item.path, note) for item in report.items for note in item.notes]
     yield "Whose layers, and what is computed otherwise than there", _headed(forks + notes)
     yield "What the folder tells about the preprocessing", [("", fact) for fact in report.facts]
