@@ -143,7 +143,7 @@ def _all_sections(report: Report) -> Iterator[Section]:
     yield "Which weights fit which net", [(pair.name, pair.says) for pair in _shown(report)]
     forks = [(one.net.path, sentence) for one in report.runnable for sentence in grouped(one.made.forks.items())]
     notes = [(item.path, note) for item in report.items for note in item.notes]
-    yield "Whose layers, and what is computed otherwise than there", _headed(forks + notes)
+    yield "Which fork's layers, and unsupported fields", _headed(forks + notes)
     yield "What the folder tells about the preprocessing", [("", fact) for fact in report.facts]
     yield "What is missing", [("", one) for one in report.missing]
     yield "What was left out", [("", one) for one in report.left_out]
