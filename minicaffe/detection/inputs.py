@@ -19,6 +19,7 @@ from minicaffe.files import granted
 from minicaffe.formats.arrays import read_npy
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.inner_product import Embed
+from minicaffe.layers.forks.caffemex import Mask
 from minicaffe.layers.loss.multinomial_logistic_loss import HingeLoss, MultinomialLogisticLoss
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.metric.accuracy import Accuracy
@@ -175,7 +176,7 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
         rois = blob.data.reshape(-1, 5)
         rois[:, 0], rois[:, 1:3], rois[:, 3:] = 0, corners.min(axis=1), corners.max(axis=1)  # all on image 0
         return f"input {name} not given: {len(rois)} random boxes in {width} x {height} pixels (seed {seed})"
-    below = next((rows for layer, i in readers if (rows := _index_rows(net, layer, i)) is not None), None)
+    below = next((rows for layer, i in readers if (rows := _whole_numbers(net, layer, i)) is not None), None)
     if below is not None:
         blob.data[...] = random.integers(0, max(below, 1), blob.shape)
         return f"input {name} not given: random whole numbers below {below} of shape {blob.shape} (seed {seed})"
@@ -190,13 +191,13 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
     return f"input {name} not given: standard normal values of shape {blob.shape} (seed {seed})"
 
 
-def _index_rows(net: Net, layer: Layer, i: int) -> int | None:
-    """Return the number of rows that bottom i indexes, if the layer reads indices in it; else None."""
+def _whole_numbers(net: Net, layer: Layer, i: int) -> int | None:
+    """Return how many whole numbers, from 0, bottom i may hold if it holds indices or a mask; else None."""
     if isinstance(layer, Embed) and i == 0:
         return int(layer.param.embed_param.input_dim)
     if isinstance(layer, BatchReindex) and i == 1:
         return net.blobs[net.bottom_names[layer.name][0]].shape[0]
-    return None
+    return 2 if isinstance(layer, Mask) and i == 1 else None
 
 
 def _readers(net: Net, name: str) -> list[tuple[Layer, int]]:

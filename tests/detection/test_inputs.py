@@ -39,6 +39,16 @@ def test_generated_values_suit_the_layers_that_read_them() -> None:
     assert notes[0] == "input words not given: random whole numbers below 10 of shape (4, 2) (seed 0)"
 
 
+def test_a_made_up_mask_holds_zeros_and_ones() -> None:
+    text = """input: "data" input_shape { dim: 1 dim: 2 dim: 8 dim: 9 }
+    input: "mask" input_shape { dim: 1 dim: 1 dim: 8 dim: 9 }
+    layer { name: "m" type: "Mask" bottom: "data" bottom: "mask" top: "kept" }"""
+    net = Net(parse_net(text).param)
+    assert "input mask not given: random whole numbers below 2 of shape (1, 1, 8, 9) (seed 0)" in fill_inputs(net, {})
+    kept = int(net.blobs["mask"].data.sum())
+    assert 0 < kept < 72 and net.forward()["kept"].shape == (kept, 2, 1, 1)
+
+
 SETTINGS = replace(DetectionSettings(), pixel_means=MEANS)
 
 
