@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -150,9 +151,7 @@ def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: Detection
     if "im_info" in net.inputs:
         if order.columns_first:
             raise Error(f'input "{name}": the rows come first in a net with im_info')
-        data, im_info = prepare_image(image, settings)
-        put_array(net, name, data)
-        put_array(net, "im_info", im_info)
+        put_scaled(net, name, image, settings)
         return {name, "im_info"}
     if order.columns_first:
         pixels = resize_bilinear(image, shape[3], shape[2], means=settings.pixel_means).transpose(1, 0, 2)
@@ -161,6 +160,19 @@ def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: Detection
     planes = pixels.transpose(2, 0, 1) if shape[1] == 3 else pixels.mean(axis=2, keepdims=True).transpose(2, 0, 1)
     put_array(net, name, np.broadcast_to(planes, (shape[0], *planes.shape)))
     return {name}
+
+
+def put_scaled(net: Net, name: str, image: NDArray[np.uint8], settings: DetectionSettings) -> NDArray[np.float32]:
+    """Put an image (H, W, 3), scaled as the settings say, into an input, and fill im_info if present. Return im_info."""
+    data, im_info = prepare_image(image, settings)
+    put_array(net, name, data)
+    if "im_info" in net.inputs:
+        if net.blobs["im_info"].shape == (1, 6) and settings.test.scale_multiple_of == 1:
+            way = ways(": give --cfg a file with TEST: {SCALE_MULTIPLE_OF: 32}")
+            text = f"im_info has 6 numbers, as in PVANETs, which need images with sides that are multiples of 32{way}"
+            warnings.warn(text, stacklevel=2)
+        put_array(net, "im_info", im_info)
+    return im_info
 
 
 def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str:
