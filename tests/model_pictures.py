@@ -167,7 +167,7 @@ def draw_all(folder: str) -> None:
     cifar = zoo / "cifar10_bvlc_examples/cifar10_full"
     Path("cifar.txt").write_text("airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n")
     files = f"{cifar}.prototxt {cifar}_iter_60000.caffemodel.h5 car.png"
-    run(f"classify {files} --mean 125,123,114 --labels cifar.txt --top 3 --draw classes")
+    run(f"classify {files} --mean 125,123,114 --classes cifar.txt --top 3 --draw classes")
     beside("classes", "classes/car.png", suffix="jpg")
     deformable, shapes = examples / "deformable", examples / "shapes"
     files = f"{deformable}/test.prototxt {deformable}/deformable_rfcn.caffemodel {shapes}/scene.png"

@@ -31,7 +31,8 @@ from .pictures import DataLayerOptions, Found, as_read
 
 @dataclass(frozen=True, kw_only=True)
 class Options(DataLayerOptions):
-    labels: str | None = option("--labels", "The classes' names, one per line, as in synset_words.txt.", metavar="FILE")
+    classes: str | None = option("--classes", "Class names, one per line, as in synset_words.txt.", metavar="FILE")
+    labels: str | None = option("--labels", "The old name of --classes.", metavar="FILE", hidden=True)
     top: int = option("--top", "Classes shown of each image.", type=click.IntRange(1), default=5)
     draw_dir: str | None = option("--draw", "Write each image with its best classes into DIR.", metavar="DIR")
     blob: str | None = option("--blob", "The scores.  [default: the output of the net's Softmax]", metavar="BLOB")
@@ -45,16 +46,16 @@ def classify_command(options: Options) -> None:
     was trained. A source is an image, a folder, a video or a list (.txt, .lst: one path per line). A net of clips, whose input
     is (N, 3, L, H, W), as C3D's, gets each L consecutive frames of a source; --draw draws the first of them.
 
-    Example:  minicaffe classify deploy.prototxt net.caffemodel cat.jpg --labels synset_words.txt --mean 104,117,123
+    Example:  minicaffe classify deploy.prototxt net.caffemodel cat.jpg --classes synset_words.txt --mean 104,117,123
     """
     options.use_device()
-    options = as_read(options)
+    options = replace(as_read(options), classes=options.classes or options.labels)
     images = options.images
     check_folder("--draw", options.draw_dir)
-    names = read_labels(options.labels) if options.labels else None
+    names = read_labels(options.classes) if options.classes else None
     files = dict[str, Path]()
     if options.draw_dir:
-        paths = options.output_names(options.draw_dir, ".png", options.labels)
+        paths = options.output_names(options.draw_dir, ".png", options.classes)
         files = dict(zip(images.names(), paths, strict=True))
     net = options.opened()
 
@@ -96,7 +97,7 @@ def _scores(net: Net, options: Options) -> Array:
 def _best(scores: Array, names: list[str] | None, options: Options) -> list[dict[str, Any]]:
     """Return the best classes; equal scores keep the classes' order. Raises Error for a wrong number of names, and for NaN."""
     if names:
-        check_names(names, str(options.labels), len(scores))
+        check_names(names, str(options.classes), len(scores))
     check_scores(scores)
     return best_classes(scores, names, options.top)
 

@@ -20,7 +20,7 @@ from minicaffe.scaling.batch.run import Done
 from minicaffe.scaling.batch.sources import Picture, Sources
 
 from .common import check_folder, check_target, save_png
-from .detectors import BatchOptions, detect_many, preparation_text
+from .detectors import BatchOptions, detect_many
 from .options import FiniteRange, option, with_options
 from .pictures import check_failed, in_processes, output_names, say_failed
 from .terminal import echo, inform
@@ -67,8 +67,7 @@ def detect_command(options: Options) -> None:
     done = print_rows(pipeline, images, options) if options.out is None else detect_many(pipeline, images, options)
     if not done.detections and done.errors < done.images:
         score = "" if done.best is None else f": the best score is {done.best:.4g}"
-        text = preparation_text(pipeline, options.cfg)
-        inform(f"nothing reaches --threshold {pipeline.detector.threshold:g}{score}. {text}")
+        inform(f'nothing reaches --threshold {pipeline.detector.threshold:g}{score}. Check the line "Taken" above')
     check_failed(done.errors, done.images, images, ": see the column error" * bool(options.out))
 
 

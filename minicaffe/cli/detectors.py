@@ -40,7 +40,7 @@ from minicaffe.scaling.stops import exit_status, sigterm_stops
 
 from .common import check_folder, identity, refuse
 from .groups import DeviceOptions, StateOptions, classes_option, seed_option
-from .image_options import ImageOptions, of_data
+from .image_options import ImageOptions, detector_way, inform_taken, of_data
 from .options import FiniteRange, option
 from .pictures import SourceOptions, concurrent_images
 from .terminal import echo, inform
@@ -133,6 +133,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         names, (classes, holder, _) = pipeline.recipe.names, pipeline.detector.family.classes(net)
         if names and len(names) != classes:
             raise Error(f"{self.classes}: {len(names)} classes with the background, but {holder} has {classes}")
+        inform_taken(pipeline.preparation(), detector_way(net, self.cfg))
         return pipeline
 
     def _recipe(self, net: Net, text: str, regions: Choice | None) -> Recipe:
@@ -181,16 +182,6 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
             refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
         if "TEST.MIN_FACE" not in taken:
             refuse("here: only an MTCNN takes it", {"--min-face": self.min_face})
-
-
-def preparation_text(pipeline: Pipeline, cfg: str | None) -> str:
-    """Return one line on how images are prepared, and which options change that."""
-    rules = pipeline.detector.family.fixed_size(pipeline.net)
-    if rules:
-        way = f"--mean{', --min-face' * ('TEST.MIN_FACE' in rules.settings)} and --scale-factor change them"
-    else:
-        way = f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
-    return f"Taken: {', '.join(pipeline.preparation())} ({way})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from minicaffe.scaling.batch.recipe import Pipeline, Row
 from minicaffe.scaling.batch.sources import Picture
 
 from .common import check_apart, check_no_input, check_png, check_target, print_table, save_png
-from .detectors import DetectorOptions, preparation_text
-from .image_options import read_annotations
+from .detectors import DetectorOptions
+from .image_options import images_option, read_annotations
 from .options import FiniteRange, argument, option, with_options
 from .pictures import in_processes
 from .terminal import echo, inform
@@ -32,10 +32,11 @@ class Options(DetectorOptions):
     net: str = argument()
     weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS ANNOTATIONS")
     split: str | None = option("--split", "List of a VOC, folder of a YOLO dataset.  [default: test, or val]", metavar="NAME")
-    images: str | None = option("--images", "Images of a COCO or CSV file.  [default: the file's folder]", metavar="DIR")
+    images: str | None = images_option()
     threshold: float = option("--threshold", "Lowest score counted.", type=FiniteRange(0, 1), default=0.01)
     max_detections: int = option("--max-detections", "Maximum per image.", type=click.IntRange(1), default=100)
-    json_file: str | None = option("--json", "Write the numbers there too.", metavar="FILE")
+    out: str | None = option("-o --out", "Write the numbers there too.", metavar="FILE.json")
+    json_file: str | None = option("--json", "The old name of --out.", metavar="FILE.json", hidden=True)
     draw: str | None = option("--draw", "Draw the precision-recall curves.", metavar="FILE.png")
 
 
@@ -45,15 +46,18 @@ def evaluate_command(options: Options) -> None:
 
     NET is the detector's test prototxt, with WEIGHTS.
 
-    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, or a folder of VOC's or YOLO's form. COCO's precision needs the
-    extra coco.
+    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, a folder of VOC's or YOLO's form, or labelImg's: a folder with
+    .xml files. Each image has the name of its .xml. COCO's precision needs the extra coco.
 
     Example:  minicaffe evaluate test.prototxt net.caffemodel VOCdevkit/VOC2007 --cfg end2end.yml --draw curves.png
+
+    Example:  minicaffe evaluate test.prototxt net.caffemodel dataset/xml --images photos --classes classes.txt
     """
+    options = replace(options, out=options.out or options.json_file)
     _check(options)
     roidb, classes = read_annotations(options.sources[0], options.split or ("test", "val"), options.images, options.classes)
     images = [str(entry["image"]) for entry in roidb]
-    check_no_input("--json", options.json_file, images)
+    check_no_input("--out", options.out, images)
     check_no_input("--draw", options.draw, images)
     pipeline = options.pipeline()
     count, holder, _ = pipeline.detector.family.classes(pipeline.net)
@@ -61,16 +65,15 @@ def evaluate_command(options: Options) -> None:
     if len(classes) != count:
         raise Error(f"{options.sources[0]}: {len(classes)} classes with the background, but {holder} has {count}")
     prepare_roidb(roidb, count)  # it checks them
-    inform(preparation_text(pipeline, options.cfg))
     coco = find_spec("pycocotools") is not None
     report = evaluate(list(_found(pipeline, images)), roidb, classes, coco=coco)
     _print(report)
     if not coco:
         inform(f"COCO's average precision is counted where pycocotools is installed: {install('coco')}")
-    if options.json_file:
-        with replacing(options.json_file) as path:
+    if options.out:
+        with replacing(options.out) as path:
             path.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
-        echo(f"written: {options.json_file}")
+        echo(f"written: {options.out}")
     if options.draw:
         save_png(options.draw, draw_curves(report))
         echo(f"drawn: {options.draw}")
@@ -81,9 +84,9 @@ def _check(options: Options) -> None:
     if len(options.sources) > 1:
         raise click.UsageError(f"one file or folder of annotations, please: got {', '.join(options.sources)}")
     read = [*options.inputs, options.sources[0]]
-    check_target("--json", options.json_file, read, writes=[".json"])
+    check_target("--out", options.out, read, writes=[".json"])
     check_png("--draw", options.draw, read)
-    check_apart("--json", options.json_file, "--draw", options.draw)
+    check_apart("--out", options.out, "--draw", options.draw)
     if options.images and not Path(options.images).is_dir():
         raise Error(f"--images {options.images}: no such folder")
 

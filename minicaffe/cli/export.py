@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from minicaffe.data.image_bytes import read_image
 from minicaffe.data.images import load_image
 from minicaffe.data.roidb import load_roidb
-from minicaffe.detection.family import SSD_MEANS
+from minicaffe.detection.families import family_of
+from minicaffe.detection.family import SSD_MEANS, FindOptions
 from minicaffe.detection.inputs import image_input, put_array, put_image
 from minicaffe.detection.task import class_names, read_class_names
 from minicaffe.errors import Error
@@ -27,7 +28,7 @@ from minicaffe.scaling.batch.find import find_sources
 from .common import check_target, shape_text
 from .convert import check_option, print_agreement
 from .groups import StateOptions, ThreadOptions, classes_option, random_weights_option, seed_option
-from .image_options import InputOptions
+from .image_options import InputOptions, detector_way, inform_taken
 from .options import FiniteRange, argument, option, with_options
 from .terminal import echo, warn
 
@@ -189,6 +190,9 @@ def export_command(options: Options) -> None:
     opset = DEFAULT_OPSET if options.opset is None else options.opset
     with replacing_together(out) as draft:  # the model and its file of weights appear together, or neither
         data = export_onnx(net, draft, opset=opset, until=until, fold=options.fold, whole=whole, classes=classes)
+        if whole and whole.photo:
+            prepared = FindOptions(settings=options.settings, means=whole.means, scale_factor=whole.scale_factor)
+            inform_taken(family_of(net).preparation(net, prepared), detector_way(net, options.cfg))
         size = draft.stat().st_size / 2**20
         _print_axes(draft)
         if options.check and whole:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 import numpy as np
@@ -15,11 +15,12 @@ import numpy as np
 from minicaffe.data.image_check import readable
 from minicaffe.data.roidb import add_flipped, add_proposals, entry_pixels, load_roidb
 from minicaffe.data.roidb_entry import Roidb
-from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists
+from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists, unannotated
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.data_inputs import image_means
-from minicaffe.detection.families import FAMILY_NAMES
+from minicaffe.detection.families import FAMILY_NAMES, family_of
+from minicaffe.detection.family import numbers_text
 from minicaffe.detection.inputs import Order, fill_inputs, image_input, read_proposals
 from minicaffe.errors import Error, UnknownClassError
 from minicaffe.formats.arrays import read_npy
@@ -111,6 +112,23 @@ class ImageOptions(SettingsOptions):
     def factor(self) -> float:
         return self.scale_factor or 1.0
 
+    @property
+    def preparation(self) -> list[str]:
+        """The means and the factor, in words."""
+        return [f"means {numbers_text(self.settings.pixel_means)}", f"factor {self.factor:g}"]
+
+
+def inform_taken(preparation: Sequence[str], way: str = "--mean and --scale-factor change them") -> None:
+    """Print how images are prepared. way: the options that change it."""
+    inform(f"Taken: {', '.join(preparation)} ({way})")
+
+
+def detector_way(net: Net, cfg: str | None) -> str:
+    """Return which options change how a detector's images are prepared."""
+    if rules := family_of(net).fixed_size(net):
+        return f"--mean{', --min-face' * ('TEST.MIN_FACE' in rules.settings)} and --scale-factor change them"
+    return f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
+
 
 Of = TypeVar("Of", bound=ImageOptions)
 
@@ -201,7 +219,16 @@ class InputOptions(ShapeOptions, OrderOptions):
         """Reshape and fill the net's inputs; return a sentence for each input that was generated. until: see fill_inputs."""
         self.reshape(net)
         files = self.files(net)
-        return fill_inputs(net, files, seed=seed, settings=self.settings, factor=self.factor, until=until, order=self.order)
+        settings, factor, order = self.settings, self.factor, self.order
+        notes = fill_inputs(net, files, seed=seed, settings=settings, factor=factor, until=until, order=order)
+        if any(Path(file).suffix.lower() != ".npy" for file in files.values()):
+            inform_taken(self.preparation)
+        return notes
+
+
+def images_option() -> Any:
+    text = "Folder of the images.  [default: the file's; for .xml: theirs or its parent, or JPEGImages/ or images/ in these]"
+    return option("--images", text, metavar="DIR")
 
 
 def read_annotations(
@@ -215,11 +242,15 @@ def read_annotations(
         roidb, names = load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
     except UnknownClassError as error:
         raise Error(f"{error}: --classes FILE gives other names, one per line" if not classes else str(error)) from error
+    path = Path(source)
     if roidb and not Path(first := str(roidb[0]["image"])).exists():
-        advice = ": --images gives the folder of the images" * (Path(source).is_file() and not images)
+        advice = ": --images gives the folder of the images" * ((path.is_file() or has_lists(path)) and not images)
         raise Error(f"{source}: its first image, {first}, is not there{advice}")
-    if Path(source).is_dir() and annotation_files(Path(source)) and not has_lists(Path(source)):
+    if path.is_dir() and annotation_files(path) and not has_lists(path):
         echo(f"{source}: no list of images in it ({LISTS}): all {len(roidb)} annotated images are taken", err=True)
+        if others := unannotated(roidb):
+            count = f"{len(others)} image{'s' * (len(others) != 1)}"
+            inform(f"{others[0].parent}: left out {count} without an .xml, the first {others[0].name}")
     if names and not classes:
         inform(f"classes in the order of {source}: {', '.join(names[1:])} (--classes gives the net's)")
     return readable(roidb, entry_pixels, lambda entry: str(entry["image"]), source), names
@@ -230,12 +261,14 @@ class RoidbOptions:
     """--roidb, --split, --images, --classes and --proposals."""
 
     roidb: str | None = option(
-        "--roidb", "Images and boxes, for nets that begin with RoIData: JSON, CSV, a VOC or YOLO folder.", metavar="FILE|FOLDER"
+        "--roidb",
+        "Images and boxes, for nets that begin with RoIData: JSON, CSV, a VOC or YOLO folder, or labelImg's folder of .xml.",
+        metavar="FILE|FOLDER",
     )
     split: str | None = option(
         "--split", "List of a VOC, folder of a YOLO dataset.  [default: trainval, or train]", metavar="NAME"
     )
-    images: str | None = option("--images", "Images of a COCO or CSV file.  [default: the file's folder]", metavar="DIR")
+    images: str | None = images_option()
     classes: str | None = classes_option()
     proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
 

@@ -45,6 +45,9 @@ EMPTY = "the name is empty: is a variable of the shell unset?"
 
 
 class _Option(click.Option):
+    holder: type
+    """The dataclass that declares it: options of one class belong together."""
+
     def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
         extra = super().get_help_extra(ctx)
         if isinstance(self.type, click.IntRange):
@@ -81,7 +84,10 @@ def parameters(options: type) -> Iterator[click.Parameter]:
     for kind in inspect.getmro(options):  # dataclasses.fields lists the bases' first; --help should not
         for name in inspect.get_annotations(kind):
             if metadata := fields.pop(name, None):
-                yield _parameter(name, types[name], **metadata)
+                made = _parameter(name, types[name], **metadata)
+                if isinstance(made, _Option):
+                    made.holder = kind
+                yield made
 
 
 def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dict[str, Any]) -> click.Parameter:

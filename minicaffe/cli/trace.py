@@ -39,7 +39,7 @@ from .common import ARRAYS, PAGES, check_apart, check_target, print_table, shape
 from .console import bar
 from .explain import explain_command
 from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, weights_option
-from .image_options import InputOptions, RoidbOptions
+from .image_options import InputOptions, RoidbOptions, inform_taken
 from .log import logging_to, to_stderr
 from .options import argument, option, with_options
 from .terminal import echo, inform, warn
@@ -196,6 +196,7 @@ def fill(
         step = -1 if options.rgb and not family.takes_rgb else 1
         prepared = FindOptions(means=(options.means or family.means)[::step], scale_factor=options.scale_factor)
         put_array(net, names[0], family.prepared(net, image[..., ::step], prepared))
+        inform_taken(family.preparation(net, prepared))
         return image
     for note in options.fill(net, seed, until):
         say(note)

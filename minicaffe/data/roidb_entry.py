@@ -75,6 +75,11 @@ def with_background(names: Sequence[str]) -> list[str]:
     return list(names) if names and names[0] in (BACKGROUND, "background") else [BACKGROUND, *names]
 
 
+def images_in(folder: Path) -> list[Path]:
+    """Return a folder's images, sorted. Raises OSError."""
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+
+
 class Inside:
     """Access to files that annotations name: in folder, or where files.py allows it."""
 

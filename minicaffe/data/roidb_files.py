@@ -46,7 +46,7 @@ from minicaffe.data.roidb_entry import (
     whole_size,
     with_background,
 )
-from minicaffe.data.roidb_voc import VOC_CLASSES, has_lists, read_voc
+from minicaffe.data.roidb_voc import VOC_CLASSES, annotation_files, has_lists, read_voc
 from minicaffe.data.roidb_yolo import is_yolo, read_yolo
 from minicaffe.errors import DataError, in_brackets, read_errors_as
 from minicaffe.files import read_bytes, utf8
@@ -143,38 +143,44 @@ def load_roidb(
     path: a JSON file (ours, or COCO instances), a CSV file, or a folder of PASCAL VOC's or YOLO's form.
 
     split: VOC's list of images, ImageSets/Main/<split>.txt, or the split's name in YOLO's data.yaml, or the folder below its
-    images; of several, the first that exists. A VOC folder without lists gives all annotated images. images: the folder of a
-    COCO or CSV file's images, by default the file's. classes: the names, in the order of the returned numbers. A file with
-    names of its own must have the same ones, in any order. A VOC folder has VOC's by default. Raises DataError.
+    images; of several, the first that exists. A VOC folder without lists gives all annotated images; it may hold .xml alone.
+
+    images: the folder of the images. The default is the file's; for .xml without lists roidb_voc.py says where they are found.
+    YOLO's form needs none. classes: the names, in the order of the returned numbers. A file with names of its own must
+    have the same ones, in any order. A VOC folder has VOC's by default. Raises DataError.
     """
-    path = Path(path)
+    path, images = Path(path), Path(images) if images else None
     names = with_background(classes) if classes else None
     splits = (split,) if isinstance(split, str) else split
     if path.name == "data.yaml":
         path = path.parent
     if path.is_dir():
         if is_yolo(path):
+            if images:
+                raise DataError(f"{path}: YOLO's form says where the images are: give no folder{in_brackets('--images')}")
             return read_yolo(path, splits, names)
         whole = next((above for above in path.parents[:2] if is_yolo(above)), None)
-        if whole and not (path / "Annotations").exists():
+        if whole and not annotation_files(path):
             raise DataError(f"{path} is a part of {whole}: give that folder, and the part as the split{in_brackets('--split')}")
-        return read_voc(path, splits if has_lists(path) or isinstance(split, str) else (), names or list(VOC_CLASSES))
+        splits = splits if has_lists(path) or isinstance(split, str) else ()
+        return read_voc(path, splits, names or list(VOC_CLASSES), images)
+    folder = images or path.parent
     if path.suffix.lower() == ".csv":
-        return read_csv(path, Path(images) if images else path.parent, names)
+        return read_csv(path, folder, names)
     content = read_json(path)
     check_form(content, path)
     try:
         if isinstance(content, dict) and "annotations" in content:
             check_coco(content, path)
-            roidb, own = _coco(content, path, Path(images) if images else path.parent)
+            roidb, own = _coco(content, path, folder)
         else:
-            roidb, own = _json(content, path, names or [])
+            roidb, own = _json(content, path, folder, names or [])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{path}: unknown annotations: {type(error).__name__} {error}") from error
     return (in_order(roidb, own, names, path), names) if names else (roidb, own)
 
 
-def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]:
+def _json(content: Any, path: Path, folder: Path, names: list[str]) -> tuple[Roidb, list[str]]:
     images = content["images"] if isinstance(content, dict) else content
     check_images(images, path)
     if isinstance(content, dict):
@@ -182,7 +188,7 @@ def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]
     names = with_background(names) if names else names
     known = Classes(names)
     roidb: Roidb = []
-    inside = Inside(path.parent)
+    inside = Inside(folder)
     for i, item in enumerate(images):
         place = f"{path}: {item['image']}"
         entry = Entry(image=inside.granted(item["image"], f"{path}: images[{i}]"), boxes=as_boxes(item["boxes"], place))

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from minicaffe.data.roidb_entry import SUFFIXES, Classes, Inside, as_boxes, as_classes, with_background
-from minicaffe.data.roidb_voc import annotation_files
+from minicaffe.data.roidb_entry import SUFFIXES, Classes, Inside, as_boxes, as_classes, images_in, with_background
+from minicaffe.data.roidb_voc import annotated_folder, annotation_files
 from minicaffe.errors import DataError, os_errors_as, read_errors_as
 from minicaffe.files import granted, read_bytes, utf8
 from minicaffe.formats.param_str import read_yaml_file
@@ -34,13 +34,18 @@ def is_yolo(folder: Path) -> bool:
     """Return whether a folder has YOLO's form: labels, or a list of names, and nothing of VOC's."""
     if annotation_files(folder):
         return False
-    return (folder / "labels").is_dir() or any((folder / name).is_file() for name in NAMES)
+    if (folder / "labels").is_dir() or (folder / "data.yaml").is_file():
+        return True
+    if not any((folder / name).is_file() for name in NAMES):
+        return False
+    # The names may also be those of a VOC dataset, whose .xml are in a folder of their own.
+    return not annotated_folder(folder) or any(path.with_suffix(".txt").is_file() for path in images_in(folder))
 
 
 def read_yolo(folder: Path, splits: Sequence[str], names: list[str] | None) -> tuple[Roidb, list[str]]:
     """Return the roidb and the class names, background first. Raises DataError."""
     images, labels = _folders(folder, splits)
-    pictures = sorted(path for path in images.iterdir() if path.suffix.lower() in SUFFIXES)
+    pictures = images_in(images)
     if not pictures:
         raise DataError(f"{images}: no images ({', '.join(SUFFIXES)})")
     own = _names(folder, labels)

@@ -76,8 +76,8 @@ class Mtcnn(Family):
         if number := stage_of(net.param):
             which = ("first", "second", "third")[number - 1]
             raise Error(
-                f"{net.file}: this is MTCNN's {which} net: give the path of its first one, with the others beside it, as "
-                "det1, det2 and det3 .prototxt and .caffemodel"
+                f"{net.file}: this is the {which} of MTCNN's three nets, which find faces only together. minicaffe detect and "
+                "minicaffe.detection.Detector join them: give the path of the first, the others beside it (det1, det2, det3)"
             )
         return [name.partition("/")[0] for name in net.inputs] == list(NETS)
 
@@ -278,4 +278,5 @@ def joined_weights(path: str | os.PathLike[str]) -> WeightsFile:
     files = [read_weights(one) for one in (path, *following(path))]
     named = ((prefix, layer) for prefix, one in zip(NETS, files, strict=True) for layer in one.layers)
     layers = [replace(layer, name=f"{prefix}/{layer.name}") for prefix, layer in named]
-    return WeightsFile(", ".join(one.path for one in files), layers)
+    others = " and ".join(os.path.basename(one.path) for one in files[1:])
+    return WeightsFile(f"{files[0].path} (with {others})", layers)

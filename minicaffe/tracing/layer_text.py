@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from minicaffe.formats.forks import fork_field
 from minicaffe.layer import Count, Layer, gpu_methods_apply
@@ -113,20 +112,36 @@ def _count(count: Count) -> str:
 
 def layer_text(kind: str, layer: type[Layer]) -> str:
     """Return a type's reference: formula and source, bottoms, tops and errors, fields with defaults, and an example."""
-    module = inspect.getdoc(sys.modules[layer.__module__]) or ""
     head = [f"{kind}, the same as {layer.type}"] * (kind != layer.type)
-    fields = [line for block in sorted(layer.param_block) for line in _fields(block)]
-    return "\n\n".join([*head, module, inspect.getdoc(layer) or "", takes(layer), *fields, _example(kind, layer)]) + "\n"
+    tables = [_table(block) for block in sorted(layer.param_block) if fields(block)]
+    return "\n\n".join([*head, module_text(layer), inspect.getdoc(layer) or "", takes(layer), *tables, example(kind, layer)]) + "\n"
 
 
-def _fields(block: str) -> Iterator[str]:
-    """Yield a table of a block's fields: name, type, default, and the forks of a field that BVLC Caffe lacks."""
+def module_text(layer: type[Layer]) -> str:
+    """Return the docstring of the class's module, which holds the formula if the class's does not."""
+    return inspect.getdoc(sys.modules[layer.__module__]) or ""
+
+
+class Field(NamedTuple):
+    """A field of a layer's block. default: "-" for none. whose: "of FORK, ..." for a field that BVLC Caffe lacks, else ""."""
+
+    name: str
+    type: str
+    default: str
+    whose: str
+
+
+def fields(block: str) -> list[Field]:
+    """Return the fields of a block, such as pooling_param."""
     message = _message(block)
-    rows = [(field.name, _type(field), _default(field), _whose(message.name, field.name)) for field in message.fields]
-    if rows:
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = ("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]).rstrip() for row in rows)
-        yield "\n".join([f"{block}: field, type, default", *(f"  {line}" for line in lines)])
+    return [Field(field.name, _type(field), _default(field), _whose(message.name, field.name)) for field in message.fields]
+
+
+def _table(block: str) -> str:
+    rows = fields(block)
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    lines = ("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row.whose]).rstrip() for row in rows)
+    return "\n".join([f"{block}: field, type, default", *(f"  {line}" for line in lines)])
 
 
 def _type(field: Any) -> str:
@@ -155,7 +170,7 @@ def _whose(message: str, name: str) -> str:
     return f"of {', '.join(found.forks)}" if found and found.forks else ""
 
 
-def _example(kind: str, layer: type[Layer]) -> str:
+def example(kind: str, layer: type[Layer]) -> str:
     """Return a valid prototxt block, with as many bottoms and tops as the type needs at least."""
     least = [count if isinstance(count, int) else count[0] for count in (layer.num_bottom, layer.num_top)]
     names = [f'{side}: "{name}"' for side, count in zip(("bottom", "top"), least) for name in _names(side, count)]

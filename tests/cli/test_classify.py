@@ -51,7 +51,7 @@ def best(*words: object) -> list[str]:
 
 def test_the_best_classes(folder: Path) -> None:
     result = run(
-        "classify", "deploy.prototxt", "net.caffemodel", "red.png", "blue.png", "--labels", "labels.txt", "--top", 2, *MEAN
+        "classify", "deploy.prototxt", "net.caffemodel", "red.png", "blue.png", "--classes", "labels.txt", "--top", 2, *MEAN
     )
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -59,6 +59,9 @@ def test_the_best_classes(folder: Path) -> None:
         lines[0] == "red.png:" and lines[1].endswith("  red") and lines[3] == "blue.png:" and lines[4].endswith("  blue, sky")
     )
     assert len(lines) == 6 and float(lines[1].split()[0]) > float(lines[2].split()[0])
+    assert result.stderr == "Taken: means 0,0,0, factor 0.01 (--mean and --scale-factor change them)\n"
+    old = run("classify", "deploy.prototxt", "net.caffemodel", "red.png", "--labels", "labels.txt", "--top", 2, *MEAN)
+    assert old.stdout.splitlines() == lines[:3]
     assert best("green.png", *MEAN) == ["class 1"]
 
 
@@ -125,8 +128,8 @@ def test_axes(channels: tuple[int, int], folder: Path) -> None:
     [
         (["net.caffemodel"], "nothing follows the weights"),
         (["net.caffemodel", "gone.png"], "gone.png"),
-        (["net.caffemodel", "red.png", "--labels", "two.txt"], "two.txt has 2 names, but the net has 3 classes"),
-        (["net.caffemodel", "red.png", "--labels", "none.txt"], "no class names"),
+        (["net.caffemodel", "red.png", "--classes", "two.txt"], "two.txt has 2 names, but the net has 3 classes"),
+        (["net.caffemodel", "red.png", "--classes", "none.txt"], "no class names"),
         (["net.caffemodel", "red.png", "--blob", "data"], "does not hold one score for each class"),
         (["net.caffemodel", "red.png", "--mean-file", "odd.npy"], "needs 1 or 3 finite numbers"),
         (["net.caffemodel", "red.png", "--mean-file", "odd.npy", "--mean", "1,2,3"], "give one of them"),
@@ -278,9 +281,9 @@ def test_too_little_memory_for_an_image_names_it_and_the_limit(folder: Path, mon
     with monkeypatch.context() as resizing:
         resizing.setattr("minicaffe.cli.pictures.put_image", fails(MemoryError("Unable to allocate 3 GiB")))
         result = run("classify", "deploy.prototxt", "net.caffemodel", "red.png")
-    assert result.stderr == "minicaffe: red.png: out of memory: Unable to allocate 3 GiB\n"
+    assert result.stderr.splitlines()[1:] == ["minicaffe: red.png: out of memory: Unable to allocate 3 GiB"]
     monkeypatch.setattr("minicaffe.cli.classify.read_labels", fails(MemoryError()))
-    result = run("classify", "deploy.prototxt", "net.caffemodel", "red.png", "--labels", "labels.txt")
+    result = run("classify", "deploy.prototxt", "net.caffemodel", "red.png", "--classes", "labels.txt")
     assert result.stderr == "minicaffe: out of memory\n"
 
 

@@ -35,13 +35,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_scene(folder: Path) -> None:
-    result = run("evaluate", *NET, SHAPES / "scene.json", *CFG, "--json", "numbers.json", "--draw", "curves.png")
+    result = run("evaluate", *NET, SHAPES / "scene.json", *CFG, "-o", "numbers.json", "--draw", "curves.png")
     assert result.exit_code == 0, result.output
     assert f"classes in the order of {SHAPES / 'scene.json'}: circle, square, triangle (--classes" in result.stderr
     lines = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.strip()}
     assert lines["circle"][:1] == ["5"] and float(lines["square"][2]) == 1 and float(lines["mean"][2]) > 0.9
     numbers = json.loads(Path("numbers.json").read_text())
     assert numbers["images"] == 1 and [one["class"] for one in numbers["classes"]] == ["circle", "square", "triangle"]
+    assert run("evaluate", *NET, SHAPES / "scene.json", *CFG, "--json", "old.json").exit_code == 0
+    assert json.loads(Path("old.json").read_text()) == numbers
     with Image.open("curves.png") as curves:
         assert curves.size == (800, 560) and len(curves.getcolors(1 << 20) or []) > 5
 
@@ -61,8 +63,24 @@ def test_a_folder_of_labelimg(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     assert ".: no list of images in it (ImageSets/Main): all 1 annotated images are taken" in result.stderr
     assert float(result.stdout.split("mean")[1].split()[2]) > 0.9
+    assert "left out" not in result.stderr
     result = run("evaluate", *NET, ".", *CFG)
     assert result.exit_code == 1 and "--classes FILE gives other names" in result.stderr
+    for name in ("xml", "photos"):
+        Path(name).mkdir()
+    Path("scene.xml").rename("xml/scene.xml")
+    for name in ("photos/scene.png", "photos/other.png", "photos/another.png"):
+        shutil.copy("scene.png", name)
+    Path("scene.png").unlink()
+    words = "evaluate", *NET, "xml", *CFG, *NAMES
+    result = run(*words)
+    assert result.exit_code == 1 and "xml: no image found" in result.stderr and "(--images gives" in result.stderr
+    result = run(*words, "--images", "photos")
+    assert result.exit_code == 0, result.output
+    assert "photos: left out 2 images without an .xml, the first another.png" in result.stderr
+    assert float(result.stdout.split("mean")[1].split()[2]) > 0.9
+    Path("photos/other.png").unlink()
+    assert "photos: left out 1 image without an .xml, the first another.png" in run(*words, "--images", "photos").stderr
 
 
 @pytest.mark.parametrize("form", ["csv", "yolo"])
@@ -165,12 +183,12 @@ def test_coco_without_a_detection() -> None:
         (["gone.json"], "gone.json: no such file"),
         (["boxes.csv"], "does not say the order of the classes"),
         (["boxes.csv", "--classes", "two.txt"], "3 classes with the background, but"),
-        (["scene.json", "--json", "nowhere/out.json"], "there is no folder"),
-        (["scene.json", "--json", "out.png", "--draw", "out.png"], "--json out.png: what is written here is .json, not .png"),
+        (["scene.json", "--out", "nowhere/out.json"], "there is no folder"),
+        (["scene.json", "-o", "out.png", "--draw", "out.png"], "--out out.png: what is written here is .json, not .png"),
         (["scene.json", "--draw", "out.xyz"], "--draw out.xyz: the picture is a PNG file; give a name that ends in .png"),
         (["scene.json", "--draw", "out"], "--draw out: the picture is a PNG file"),
         (["scene.json", "--draw", "scene.png"], "--draw scene.png: this is an input, and would be replaced"),
-        (["scene.json", "--json", "scene.json"], "--json scene.json: this is an input, and would be replaced"),
+        (["scene.json", "-o", "scene.json"], "--out scene.json: this is an input, and would be replaced"),
         (["scene.json", "--images", "nowhere"], "--images nowhere: no such folder"),
         (["broken.json"], "broken.png"),
         (["elsewhere.json"], "there/gone.png, is not there: --images gives the folder of the images"),

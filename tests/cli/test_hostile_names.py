@@ -89,6 +89,20 @@ def test_a_list_of_voc_names_annotations_in_its_folder_only(outside: Path) -> No
         load_roidb("voc")
 
 
+def test_the_images_of_xml_files_are_in_their_dataset_only(outside: Path) -> None:
+    """A link leads to no other folder; the folder that the caller names may lie anywhere."""
+    for folder in ("images", "set/xml"):
+        (outside / folder).mkdir(parents=True)
+    (outside / "images/cat.jpg").write_bytes(b"")
+    (outside / "set/xml/cat.xml").write_text("<annotation/>")
+    (outside / "set/images").symlink_to(outside / "images")
+    with pytest.raises(DataError, match=r"cat\.jpg.* is not in the working directory"):
+        load_roidb(outside / "set/xml")
+    (outside / "set/images").unlink()
+    (outside / "images").rename(outside / "set/images")
+    assert len(load_roidb(outside / "set/xml")[0]) == 1
+
+
 def test_the_entities_of_an_annotation_are_not_read(outside: Path) -> None:
     (outside / "secret").write_text("cat")
     for folder in ("Annotations", "JPEGImages", "ImageSets/Main"):

@@ -41,7 +41,7 @@ def run(*words: str) -> Result:
         (["rescue", WEIGHTS, "-o", "a.caffemodel"], "written here is .prototxt, not .caffemodel"),
         (["retarget", PROTOTXT, "--classes", "3", "--out", "a.json"], "written here is .prototxt, not .json"),
         (["run", *NET, "--out", "a.csv"], "written here is .npz, not .csv"),
-        (["evaluate", *NET, str(SHAPES / "scene.json"), "--json", "a.csv"], "--json a.csv: what is written here is .json"),
+        (["evaluate", *NET, str(SHAPES / "scene.json"), "-o", "a.csv"], "--out a.csv: what is written here is .json"),
         (["evaluate", *NET, str(SHAPES / "scene.json"), "--draw", "a.gif"], "--draw a.gif: what is written here is .png"),
         (["port", str(SHAPES), "-o", "a.pdf"], "written here is .html, not .pdf"),
         (["layers", "--markdown", "-o", "a.html"], "written here is .md, not .html"),

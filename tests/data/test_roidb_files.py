@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 from minicaffe.data.roidb import load_roidb, prepare_roidb
+from minicaffe.data.roidb_voc import unannotated
 from minicaffe.errors import DataError
 
 NAMES = ["__background__", "circle", "square"]
@@ -36,6 +38,8 @@ def test_json(tmp_path: Path) -> None:
     assert (first["width"], first["height"]) == (40, 30)
     assert second["boxes"].shape == (0, 4) and "width" not in second
     assert third["gt_classes"].tolist() == [1, 0, 0]
+    elsewhere = load_roidb(tmp_path / "roidb.json", images=tmp_path / "photos")[0]
+    assert elsewhere[0]["image"] == str(tmp_path / "photos" / "in" / "a.png")
     np.testing.assert_array_equal(third["boxes"], [[0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 5, 5]])
 
 
@@ -111,6 +115,83 @@ def test_voc_without_lists(tmp_path: Path, apart: bool) -> None:
     assert names == ["__background__", "dog", "cat"] and roidb[1]["gt_classes"].tolist() == [2, 1]
     with pytest.raises(DataError, match=r"ImageSets.Main.test.txt: no such list of images; the folder has these splits: none"):
         load_roidb(whole, split="test")
+
+
+def labelled(images: Path, annotations: Path) -> None:
+    """Write images a and b with .xml, in two folders or one, and an image without."""
+    for folder in (images, annotations):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name in ("a.png", "b.JPG", "none.png"):
+        Image.new("RGB", (40, 30)).save(images / name)
+    for name in ("a.xml", "b.xml"):
+        write(annotations / name, VOC)
+
+
+@pytest.mark.parametrize("below", ["", "JPEGImages", "images"])
+@pytest.mark.parametrize(
+    ("annotations", "base", "given"),
+    [
+        ("set/xml", "set", "set/xml"),
+        ("set/xml", "set/xml", "set/xml"),
+        ("set/Annotations", "set", "set"),
+        ("set/Annotations", "set", "set/Annotations"),
+        ("set/Annotations", "set/Annotations", "set"),
+    ],
+)
+def test_where_the_images_of_xml_files_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, annotations: str, base: str, given: str, below: str
+) -> None:
+    """As a path, and as the working directory, of which the path has no parent."""
+    labelled(tmp_path / base / below, tmp_path / annotations)
+    for folder in (tmp_path / given, Path()):
+        monkeypatch.chdir(tmp_path / given)
+        roidb, _ = load_roidb(folder)
+        images = [Path(str(entry["image"])) for entry in roidb]
+        assert [path.name for path in images] == ["a.png", "b.JPG"]
+        assert {path.parent.resolve() for path in images} == {tmp_path / base / below}
+        assert [path.name for path in unannotated(roidb)] == ["none.png"]
+        prepare_roidb(roidb, 21)
+
+
+def test_the_folder_with_the_most_images_is_taken(tmp_path: Path) -> None:
+    labelled(tmp_path / "images", tmp_path / "xml")
+    shutil.copy(tmp_path / "images" / "a.png", tmp_path / "xml")
+    shutil.copy(tmp_path / "images" / "a.png", tmp_path)
+    assert {Path(str(entry["image"])).parent for entry in load_roidb(tmp_path / "xml")[0]} == {tmp_path / "images"}
+
+
+def test_xml_files_whose_images_are_elsewhere(tmp_path: Path) -> None:
+    labelled(tmp_path / "photos", tmp_path / "xml")
+    own = re.escape(str(tmp_path / "xml"))
+    with pytest.raises(DataError, match=rf"^{own}: no image found for its \.xml files, such as a\.jpg; ") as found:
+        load_roidb(tmp_path / "xml")
+    places = f"images must be in {tmp_path / 'xml'} or {tmp_path}, or in JPEGImages/ or images/ of these"
+    assert str(found.value).endswith(f"{places} (--images gives another folder)")
+    with pytest.raises(DataError, match=rf"^{own}: has no image for the \.xml files of {own}, such as a\.jpg$"):
+        load_roidb(tmp_path / "xml", images=tmp_path / "xml")
+    roidb, _ = load_roidb(tmp_path / "xml", images=tmp_path / "photos")
+    assert [entry["image"] for entry in roidb] == [str(tmp_path / "photos" / name) for name in ("a.png", "b.JPG")]
+
+
+def test_a_list_of_voc_with_images_elsewhere(tmp_path: Path) -> None:
+    (voc(tmp_path / "voc") / "JPEGImages").rename(tmp_path / "photos")
+    (entry,) = load_roidb(tmp_path / "voc", images=tmp_path / "photos")[0]
+    assert entry["image"] == str(tmp_path / "photos" / "000005.jpg")
+
+
+def test_names_of_classes_beside_a_folder_of_xml_files(tmp_path: Path) -> None:
+    """They make it YOLO's if an image has labels."""
+    labelled(tmp_path, tmp_path / "xml")
+    write(tmp_path / "classes.txt", "cat\ndog\n")
+    assert len(load_roidb(tmp_path / "xml")[0]) == 2
+    with pytest.raises(DataError, match=r"not a PASCAL VOC folder: .*; give .*xml$"):
+        load_roidb(tmp_path)
+    write(tmp_path / "b.txt", "1 0.5 0.5 0.2 0.2\n")
+    roidb, names = load_roidb(tmp_path)
+    assert [len(entry["boxes"]) for entry in roidb] == [0, 1, 0] and names == ["__background__", "cat", "dog"]
+    assert len(load_roidb(tmp_path / "xml")[0]) == 2, "it is no part of YOLO's"
+    with pytest.raises(DataError, match=r"YOLO's form says where the images are: give no folder \(--images\)"):
+        load_roidb(tmp_path, images=tmp_path)
 
 
 def test_voc_with_classes_of_ones_own(tmp_path: Path) -> None:

@@ -248,9 +248,9 @@ def test_a_ctpn_through_detect_and_read() -> None:
     result = CliRunner().invoke(main, ["detect", "ctpn.prototxt", "ctpn.caffemodel", "photo.png", "--threshold", "1"])
     assert "Taken: short side 600, long side at most 1000, means 102.98,115.947,122.772 (--cfg" in result.output
     words = ["read", "ctpn.prototxt", "ctpn.caffemodel", "photo.png"]
-    printed = CliRunner().invoke(main, words).output
+    printed = CliRunner().invoke(main, words).stdout
     assert printed == "photo.png: 1 line of text\n  0.933  x1  160.0  y1  295.5  x2  399.0  y2  327.5\n"
-    (read,) = json.loads(CliRunner().invoke(main, [*words, "--json"]).output)
+    (read,) = json.loads(CliRunner().invoke(main, [*words, "--json"]).stdout)
     assert read == {"image": "photo.png", "lines": [{"score": 0.9333, "box": [160.0, 295.5, 399.0, 327.5]}]}
 
 

@@ -25,7 +25,11 @@ from minicaffe.scaling.batch.sources import Picture
 
 MOVES = {"det1": (0.1, -0.2, 0.3, 0.1), "det2": (0, 0.05, -0.5, 0.22), "det3": (0.1, 0.2, 0, -0.1)}
 DETECT = ["detect", "det1.prototxt", "det1.caffemodel"]
-SAID = "det1.prototxt is MTCNN's first net; det2.prototxt and det3.prototxt, beside it, are run after it\n"
+SAID = """\
+det1.prototxt is MTCNN's first net; det2.prototxt and det3.prototxt, beside it, are run after it
+Taken: means 127.5,127.5,127.5, factor 0.0078125, faces >= 20 pixels, pyramid factor 0.709, first thresholds 0.6,0.7 \
+(--mean, --min-face and --scale-factor change them)
+"""
 
 
 def picture(*left: int, green: int = 255) -> np.ndarray:
@@ -161,7 +165,7 @@ def test_the_three_nets_are_told_by_their_ends() -> None:
     assert net.inputs == ["pnet/data", "rnet/data", "onet/data"] and stage_of(net.param) == 0
     assert joined(read_net("det2.prototxt")).param == read_net("det2.prototxt").param
     for name, which in (("det1", "first"), ("det2", "second"), ("det3", "third")):
-        with pytest.raises(Error, match=rf"{name}\.prototxt: this is MTCNN's {which} net: give the path of its first one"):
+        with pytest.raises(Error, match=rf"{name}\.prototxt: this is the {which} of MTCNN's three nets"):
             load(Net(f"{name}.prototxt", TEST))
 
 
@@ -213,8 +217,8 @@ def test_the_command_draws_and_saves() -> None:
 def test_the_commands_settings() -> None:
     result = CliRunner().invoke(main, [*DETECT, "photo.png", "--min-face", "21"])
     taken = "means 127.5,127.5,127.5, factor 0.0078125, faces >= 21 pixels, pyramid factor 0.709, first thresholds 0.6,0.7"
-    line = f"nothing reaches --threshold 0.7: the best score is 0. Taken: {taken} (--mean, --min-face and --scale-factor change"
-    assert line in result.stderr, result.output
+    assert f"Taken: {taken} (--mean, --min-face and --scale-factor change them)\n" in result.stderr, result.output
+    assert result.stderr.endswith('nothing reaches --threshold 0.7: the best score is 0. Check the line "Taken" above\n')
     Path("mtcnn.yml").write_text("TEST: { MIN_FACE: 21, STAGE_THRESHOLDS: [0.5, 0.6], PYRAMID_FACTOR: 0.5 }")
     result = CliRunner().invoke(main, [*DETECT, "photo.png", "--cfg", "mtcnn.yml"])
     assert "faces >= 21 pixels, pyramid factor 0.5, first thresholds 0.5,0.6" in result.stderr
@@ -225,7 +229,7 @@ def test_the_commands_settings() -> None:
         refused = CliRunner().invoke(main, [*DETECT, "photo.png", *words]).stderr
         assert f"{words[0]} does nothing here: the script of an MTCNN fixes its size and suppression" in refused
     refused = CliRunner().invoke(main, ["detect", "det2.prototxt", "det2.caffemodel", "photo.png"]).stderr
-    assert "det2.prototxt: this is MTCNN's second net: give the path of its first one" in refused
+    assert "det2.prototxt: this is the second of MTCNN's three nets" in refused
 
 
 def test_many_images_go_to_parquet_and_evaluate() -> None:

@@ -235,7 +235,7 @@ def test_the_commands_run(folder: Path, tmp_path: Path, monkeypatch: pytest.Monk
     files = "'old model/deploy.prototxt' 'old model/deploy.caffemodel'"
     # two means, so that neither is given
     assert commands[0] == (
-        f"minicaffe classify {files} 'old model/photo.jpg' --scale-factor 0.5 --labels 'old model/synset.txt'"
+        f"minicaffe classify {files} 'old model/photo.jpg' --scale-factor 0.5 --classes 'old model/synset.txt'"
     )
     run_all(commands)
     assert {"model.onnx", "trace.html", "rescued.prototxt"} <= set(os.listdir(tmp_path))
@@ -471,6 +471,19 @@ def test_pipes_are_not_opened(tmp_path: Path) -> None:
     assert look(tmp_path).items[0].problem == "no regular file: it is not opened"
 
 
+def test_what_several_nets_lack_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = 'layer { name: "d" type: "Data" top: "data" transform_param { mean_file: "away/mean.binaryproto" } }'
+    for name in ("one", "two"):
+        Path(f"{name}.prototxt").write_text((NET % ("ReLU", 5)).replace('name: "', f'name: "{name}_'))
+        Net(f"{name}.prototxt", TEST).save(f"{name}.caffemodel")
+        Path(f"{name}_train.prototxt").write_text(f"{data}\n{data}")
+    missing = look(".").missing
+    assert missing[0] == "away/mean.binaryproto, the mean file of one_train.prototxt:1"
+    assert missing[1] == "the names of the 5 classes of one.prototxt, two.prototxt"
+    assert len(missing) == 3
+
+
 def test_two_nets_that_fit(folder: Path) -> None:
     shutil.copy(folder / "deploy.prototxt", folder / "again.prototxt")
     report = look(folder)
@@ -494,6 +507,7 @@ def test_nets_of_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert report.missing == [] and not any(step.command.startswith("minicaffe run") for step in report.steps)
     traced = [step.command for step in report.steps if "trace" in step.command]
+    assert [one.split("-o ")[1] for one in traced] == [f"{name}_trace.html" for name in ("det1", "ultra", "det2", "det3")]
     fed = "--image photo.png --rgb --axes wh --mean 127.5,127.5,127.5 --scale-factor 0.0078125 -o det1_trace.html"
     assert traced[0] == f"minicaffe trace det1.prototxt det1.caffemodel {fed}"
     for command in (*commands, traced[0], traced[-1]):
@@ -516,4 +530,7 @@ def test_other_families_are_detected_too(tmp_path: Path) -> None:
         f"minicaffe detect {files} {steps.example_image()} --draw out",
         f"minicaffe export {files} -o model.onnx --check",
     ]
-    assert "the mean and the scale of the images: nothing here tells them" in report.missing
+    (mean,) = (
+        one for one in report.missing if one.startswith("the mean and the scale of the images: nothing here tells them. ")
+    )
+    assert "detect takes 104,117,123 for an SSD" in mean and "--mean 127.5,127.5,127.5 --scale-factor 0.007843" in mean

@@ -449,7 +449,7 @@ def classify() -> list[Case]:
     Path(f"{FILE}.prototxt").write_text(net)
     photo(f"{FILE}.png")
     Path("labels.txt").write_text(f"{NAME[:-1]}\x1b[5m\na\n", encoding="utf-8")
-    arguments = ["classify", f"{FILE}.prototxt", "--random-weights", f"{FILE}.png", "--labels", "labels.txt"]
+    arguments = ["classify", f"{FILE}.prototxt", "--random-weights", f"{FILE}.png", "--classes", "labels.txt"]
     return [(arguments, (*SHOWN[:-1], *FILE_SHOWN)), ([*arguments, "--blob", f"{FILE}x"], FILE_SHOWN)]
 
 

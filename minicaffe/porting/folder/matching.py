@@ -146,7 +146,7 @@ def runnable(
     If there is none: the first nets that can be made, those with results first, and why the nets before them cannot be made.
     """
     if best := [Runnable(pair.net, pair.weights, pair.made) for pair in best_of(pairs) if pair.made]:
-        return best, {}
+        return _with_results_first(best), {}
     found: list[Runnable] = []
     problems: dict[str, str] = {}
     for item in nets:
@@ -157,7 +157,12 @@ def runnable(
             found.append(Runnable(item, None, made))
         if len(found) == TRIED:
             break
-    return sorted(found, key=lambda one: one.task.command == "run")[:MOST_UNTRAINED], problems
+    return _with_results_first(found)[:MOST_UNTRAINED], problems
+
+
+def _with_results_first(found: list[Runnable]) -> list[Runnable]:
+    """Sort nets: those whose command gives boxes, classes or text before those that only run. An MTCNN's first net detects."""
+    return sorted(found, key=lambda one: one.task.command == "run" and one.stage != 1)
 
 
 def _layers(weights: Item) -> list[LayerWeights]:

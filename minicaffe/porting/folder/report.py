@@ -8,6 +8,8 @@ from html import escape
 from os import PathLike
 from pathlib import Path
 
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.detection.family import SSD_MEANS, numbers_text
 from minicaffe.detection.inputs import image_inputs
 from minicaffe.errors import on_one_line, pasted, shortened
 from minicaffe.formats.forks import grouped
@@ -17,6 +19,11 @@ from .scan import IMAGE, LINK, NET, ORDER, SETTINGS, SHOWN, SOLVER, WEIGHTS, Ite
 from .steps import Step, example_image, lacking_nets, names_of, steps_of
 
 NEXT = "What to do next"
+COMMON_MEANS = (
+    f"Without --mean, detect takes {numbers_text(SSD_MEANS)} for an SSD, and other commands take "
+    f"{numbers_text(DetectionSettings().pixel_means)}, with factor 1. MobileNets are usually trained with "
+    "--mean 127.5,127.5,127.5 --scale-factor 0.007843, or --mean 103.94,116.78,123.68 --scale-factor 0.017"
+)
 LONGEST_ROW = 1000
 """Characters of a row."""
 
@@ -101,17 +108,21 @@ def _missing(report: Report) -> Iterator[str]:
         for file in filter(None, (item.content.net, item.content.train_net, *item.content.test_net)):
             if Path(file).name not in names:
                 yield f"{file}, the net of {item.path}"
-    for fact in report.facts:
-        file = fact.removeprefix("mean file ").partition(" (")[0]
-        if fact.startswith("mean file ") and Path(file).name not in names:
-            yield f"{file}, the mean file of {fact.partition(' (')[2].rstrip(')')}"
+    mean_files = [fact.removeprefix("mean file ").partition(" (") for fact in report.facts if fact.startswith("mean file ")]
+    for file, _, place in {one[0]: one for one in reversed(mean_files)}.values():
+        if Path(file).name not in names:
+            yield f"{file}, the mean file of {place.rstrip(')')}"
     told = any(fact.startswith("mean ") for fact in report.facts)
     if not told and any(one.weights and one.takes_means and image_inputs(one.made) for one in report.runnable):
-        yield "the mean and the scale of the images: nothing here tells them"
+        yield f"the mean and the scale of the images: nothing here tells them. {COMMON_MEANS}"
+    unnamed: dict[int, list[str]] = {}
     for one in report.runnable:
         classes = one.task.classes
         if one.weights and classes and classes.number > 1 and not classes.names and not names_of(report, one.task):
-            yield f"the names of the {classes.number} classes of {one.net.path}"
+            unnamed.setdefault(classes.number, []).append(one.net.path)
+    for number, paths in unnamed.items():
+        yield f"the names of the {number} classes of {', '.join(dict.fromkeys(paths))}"
+    for one in report.runnable:
         if problem := lacking_nets(report, one):
             yield problem
     for net, problem in () if report.runnable else report.unmade.items():

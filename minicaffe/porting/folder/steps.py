@@ -127,7 +127,8 @@ class _Steps:
         if one.weights and words.is_whole:
             ends = f"--with-image --with-boxes --check --input {pasted(f'data={words.image}')}"
             names = f"{words.cfg}{words.means}{words.classes}"
-            yield Step("to ONNX, from the photo to boxes, checked", f"minicaffe export {words.files} -o {out} {ends}{names}")
+            why = "to ONNX, from the photo to boxes, checked; the code that runs it: docs/porting.md, The whole detector"
+            yield Step(why, f"minicaffe export {words.files} -o {out} {ends}{names}")
         else:
             names = words.classes if one.task.command in ("detect", "segment") else ""
             why = f"to ONNX{', checked' * bool(words.check)}"
@@ -152,7 +153,7 @@ class _Words:
         self.cfg = f" --cfg {report.path(settings[0])}" if len(settings) == 1 and has_settings else ""
         self.means = MTCNN_INPUT if one.stage else _means(report) if one.takes_means else ""
         names = names_of(report, task)
-        option = {"classify": "--labels", "read": "--alphabet-file"}.get(task.command, "--classes")
+        option = {"read": "--alphabet-file"}.get(task.command, "--classes")
         self.classes = f" {option} {report.path(names)}" if names else ""
 
     @property

@@ -1,0 +1,100 @@
+"""Formulas of docstrings, plain text, as MathML: `y[i, j] = max(x[i], 0)^2` with its indices set below and its powers above."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import escape
+
+TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_']*|\d+(?:\.\d+)?(?:e-?\d+)?|\.\.\.|<=|>=|!=|==|->|<-|\S|\s+")
+SIGNS = {"*": "·", "-": "−", "<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "<-": "←", "...": "…", "==": "="}
+GREEK = {
+    "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "lambda": "λ", "mu": "μ", "pi": "π", "sigma": "σ", "tau": "τ",
+    "theta": "θ", "eta": "η", "rho": "ρ", "phi": "φ", "inf": "∞",
+}  # fmt: skip
+WORDS = frozenset(
+    """a all along an and are around as at batch before bilinear but by classes channel channels clipped columns count counts divisor
+    each else elsewhere first for from given has if in is its itself last less likewise loss map maps mean means next no not number of
+    off on once one only or other others over past per pixel pixels position positions row rows same samples second shares sum sums that
+    the their them then there they this those through times to two unless where which window windows with within without""".split()
+)
+"""English words, which stand as text; other names of several letters are upright identifiers."""
+CLOSING = {"(": ")", "[": "]"}
+
+
+class _Reader:
+    """The tokens of a line, read once."""
+
+    def __init__(self, line: str) -> None:
+        self.tokens: list[str] = TOKEN.findall(line)
+        self.at = 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self) -> str:
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+
+def formula(lines: str) -> str:
+    """Return the lines of a formula as a <math> element, one row a line."""
+    rows = [f"<mtr><mtd>{''.join(_atoms(_Reader(line), ''))}</mtd></mtr>" for line in lines.split("\n") if line.strip()]
+    return f'<div class="formula"><math display="block"><mtable columnalign="left">{"".join(rows)}</mtable></math></div>'
+
+
+def _atoms(reader: _Reader, end: str) -> Iterator[str]:
+    """Yield the elements up to the closing token `end`, which is read too."""
+    while reader.at < len(reader.tokens):
+        if reader.peek() == end:
+            reader.take()
+            return
+        yield _with_scripts(reader)
+
+
+def _with_scripts(reader: _Reader) -> str:
+    """Return an element with the index and the power that follow."""
+    base = _base(reader)
+    below = _index(reader) if reader.peek() == "[" and base.startswith("<mi") else ""
+    above = ""
+    if reader.peek() == "^":
+        reader.take()
+        sign = f"<mo>{SIGNS['-']}</mo>" if reader.peek() == "-" and reader.take() else ""
+        above = f"<mrow>{sign}{_base(reader) if reader.peek() else ''}</mrow>"
+    if below and above:
+        return f"<msubsup>{base}{below}{above}</msubsup>"
+    if below or above:
+        return f"<msub>{base}{below}</msub>" if below else f"<msup>{base}{above}</msup>"
+    return base
+
+
+def _index(reader: _Reader) -> str:
+    reader.take()
+    return f"<mrow>{''.join(_atoms(reader, ']'))}</mrow>"
+
+
+def _base(reader: _Reader) -> str:
+    token = reader.take()
+    if token.isspace():
+        return f'<mspace width="{min(len(token), 4) * 0.25:g}em"/>'
+    if token in CLOSING:
+        inner = "".join(_atoms(reader, CLOSING[token]))
+        closing = f"<mo>{CLOSING[token]}</mo>" * (reader.tokens[reader.at - 1] == CLOSING[token])  # [a, b) has none of its kind
+        return f"<mrow><mo>{token}</mo>{inner}{closing}</mrow>"
+    if token[0].isdigit():
+        return f"<mn>{token}</mn>"
+    if not (token[0].isalpha() or token[0] == "_"):
+        return f"<mo>{escape(SIGNS.get(token, token))}</mo>"
+    if token == "sqrt" and reader.peek() == "(":
+        reader.take()
+        return f"<msqrt>{''.join(_atoms(reader, ')'))}</msqrt>"
+    if token.lower() in WORDS and len(token) > 1 or token == "a" and reader.peek().isspace():
+        return f"<mtext>{token}</mtext>"
+    name, _, index = token.partition("_")
+    if name == "sum" and index:
+        return f"<munder><mo>∑</mo>{_name(index)}</munder>"
+    return f"<msub>{_name(name)}{_name(index)}</msub>" if name and index and len(name) < 4 else _name(token)
+
+
+def _name(name: str) -> str:
+    return f"<mi>{escape(GREEK.get(name, name))}</mi>"

@@ -1,0 +1,31 @@
+"""Take the gallery's thumbnails: python site/thumbnails.py, after site/build.py. Needs Playwright and Pillow (the extra browser)."""
+
+from __future__ import annotations
+
+import io
+
+from build import HERE, ROOT
+from gallery import GALLERY
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+FOLDER = HERE / "pages" / "thumbnails"
+SIZE = (480, 270)
+
+
+def take() -> None:
+    """Write a picture of each page of the gallery as it opens."""
+    FOLDER.mkdir(exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(channel="chromium-headless-shell")
+        page = browser.new_page(viewport={"width": 1280, "height": 720})
+        for one in GALLERY:
+            page.goto((ROOT / "build" / "traces" / f"{one.name}.html").as_uri())
+            page.wait_for_timeout(1500)  # tiles are drawn as they come into view
+            picture = Image.open(io.BytesIO(page.screenshot()))
+            picture.convert("RGB").resize(SIZE, Image.Resampling.LANCZOS).save(FOLDER / f"{one.name}.webp", quality=70)
+        browser.close()
+
+
+if __name__ == "__main__":
+    take()
