@@ -479,7 +479,7 @@ def test_what_several_nets_lack_is_said_once(tmp_path: Path, monkeypatch: pytest
         Net(f"{name}.prototxt", TEST).save(f"{name}.caffemodel")
         Path(f"{name}_train.prototxt").write_text(f"{data}\n{data}")
     missing = look(".").missing
-    assert missing[0] == "away/mean.binaryproto, the mean file of one_train.prototxt:1"
+    assert missing[0] == "away/mean.binaryproto, the mean file of one_train.prototxt:1, 2"
     assert missing[1] == "the names of the 5 classes of one.prototxt, two.prototxt"
     assert len(missing) == 3
 
