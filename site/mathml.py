@@ -8,15 +8,15 @@ from html import escape
 
 TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_']*|\d+(?:\.\d+)?(?:e-?\d+)?|\.\.\.|<=|>=|!=|==|->|<-|\S|\s+")
 SIGNS = {"*": "·", "-": "−", "<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "<-": "←", "...": "…", "==": "="}
-GREEK = {
-    "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "lambda": "λ", "mu": "μ", "pi": "π", "sigma": "σ", "tau": "τ",
-    "theta": "θ", "eta": "η", "rho": "ρ", "phi": "φ", "inf": "∞",
-}  # fmt: skip
+GREEK = dict(
+    zip("alpha beta gamma delta eps lambda mu pi sigma tau theta eta rho phi inf".split(), "αβγδελμπστθηρφ∞", strict=True)
+)
 WORDS = frozenset(
-    """a all along an and are around as at batch before bilinear but by classes channel channels clipped columns count counts divisor
-    each else elsewhere first for from given has if in is its itself last less likewise loss map maps mean means next no not number of
-    off on once one only or other others over past per pixel pixels position positions row rows same samples second shares sum sums that
-    the their them then there they this those through times to two unless where which window windows with within without""".split()
+    """a all along an and are around as at batch before bilinear but by classes channel channels clipped column columns count
+    counts divisor each else elsewhere first for from given has if in is its itself last less likewise loss map maps mean
+    means next no not number of off on once one only or other others over past per pixel pixels position positions row
+    rows same samples second shares sum sums that the their them then there they this those through times to two unless
+    where which window windows with within without""".split()
 )
 """English words, which stand as text; other names of several letters are upright identifiers."""
 CLOSING = {"(": ")", "[": "]"}
@@ -88,7 +88,7 @@ def _base(reader: _Reader) -> str:
     if token == "sqrt" and reader.peek() == "(":
         reader.take()
         return f"<msqrt>{''.join(_atoms(reader, ')'))}</msqrt>"
-    if token.lower() in WORDS and len(token) > 1 or token == "a" and reader.peek().isspace():
+    if (token.lower() in WORDS and len(token) > 1) or (token == "a" and reader.peek().isspace()):
         return f"<mtext>{token}</mtext>"
     name, _, index = token.partition("_")
     if name == "sum" and index:

@@ -1,15 +1,16 @@
-"""Take the gallery's thumbnails: python site/thumbnails.py, after site/build.py. Needs Playwright and Pillow (the extra browser)."""
+"""Take the gallery's thumbnails: python site/thumbnails.py, after site/build.py. Needs the extra browser and a Chromium."""
 
 from __future__ import annotations
 
 import io
+import shutil
 
-from build import HERE, ROOT
 from gallery import GALLERY
+from pieces import PAGES, ROOT
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-FOLDER = HERE / "pages" / "thumbnails"
+FOLDER = ROOT / "site" / "pages" / "thumbnails"
 SIZE = (480, 270)
 
 
@@ -17,10 +18,12 @@ def take() -> None:
     """Write a picture of each page of the gallery as it opens."""
     FOLDER.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(channel="chromium-headless-shell")
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium-headless-shell") or shutil.which("chromium")
+        )
         page = browser.new_page(viewport={"width": 1280, "height": 720})
         for one in GALLERY:
-            page.goto((ROOT / "build" / "traces" / f"{one.name}.html").as_uri())
+            page.goto((PAGES / "traces" / f"{one.name}.html").as_uri())
             page.wait_for_timeout(1500)  # tiles are drawn as they come into view
             picture = Image.open(io.BytesIO(page.screenshot()))
             picture.convert("RGB").resize(SIZE, Image.Resampling.LANCZOS).save(FOLDER / f"{one.name}.webp", quality=70)

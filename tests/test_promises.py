@@ -48,17 +48,19 @@ A file that ends the process
 """,
     "reliability.md": """
 This page describes how
-Seconds are CPU time
-These are wall-clock time
-The hour of
-1,550 nets of the second column
-Both findings concern
-Earlier runs found
-The generator avoids
-Ctrl-C during the imports
-Training used
+SECURITY.md lists the limits
+Checks for each format:
 From Python:
 The check sums every blob
+The moment is random
+These are findings:
+Seconds are CPU time
+The rows of 3,602
+The scale is
+1,550 nets draw
+Both findings concern
+Ctrl-C during the imports
+You can delete it
 """,
 }
 """Beginnings of sentences that say what they are about, what minicaffe cannot do, or what the reader should."""

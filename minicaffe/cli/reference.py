@@ -7,7 +7,10 @@ import json
 import re
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from minicaffe.errors import Error, install, nearest
@@ -35,27 +38,42 @@ class DocsOptions:
 
 @with_options(DocsOptions)
 def docs_command(options: DocsOptions) -> None:
-    """Open the documentation without a network: the site that `mkdocs build` wrote in this minicaffe's clone.
+    """Show the documentation's site in the browser, until Ctrl-C. Nothing but this machine is asked.
 
-    PAGE is a command, a layer type or a page's name.
+    PAGE is a command, a layer type or a page's name. The site must be built in this minicaffe's clone.
 
     Example:  minicaffe docs
 
     Example:  minicaffe docs ROIPooling
     """
-    path = _page(CLONE / "build" / "site", options.page or "index")
-    echo(path.as_uri())
-    if not options.no_browser:
-        webbrowser.open(path.as_uri())
+    site = CLONE / "build" / "site"
+    page = _page(site, options.page or "index").relative_to(site).as_posix()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server:
+        address = f"http://127.0.0.1:{server.server_port}/{page}"
+        echo(address)
+        if not options.no_browser:
+            webbrowser.open(address)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    """Serves files without a line for each."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 def _page(site: Path, name: str) -> Path:
     """Return the file of a page. Raises Error if the page or the site is missing."""
     if not (site / "index.html").is_file():
-        if not (CLONE / "mkdocs.yml").is_file():
-            raise Error(f"{name}: the documentation is in the clone of minicaffe's repository; this installation has none")
+        build = CLONE / "site" / "build.py"
+        if not build.is_file():
+            raise Error(
+                "this installation has no documentation: clone minicaffe's repository; docs/README.md there lists all pages"
+            )
         text = CLONE / "docs" / "README.md"
-        raise Error(f"{name}: the site is not built: {install('docs')}, then mkdocs build; the same as text: {text}")
+        raise Error(f"the site is not built: {install('docs')}, then python {build}; the same as text: {text}")
     pages = {path.stem: path for folder in reversed(FOLDERS) for path in (site / folder).glob("*.html")}
     if name not in pages:
         near = nearest(name, pages)

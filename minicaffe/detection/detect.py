@@ -20,7 +20,6 @@ from PIL import Image
 
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
 from minicaffe.data.drawings import class_name, draw_boxes
-from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.layers.forks.yolo.yolo import YoloOutput
@@ -31,7 +30,7 @@ from minicaffe.net import Net
 
 from .class_names import default_names
 from .family import Classes, Family, FindOptions
-from .inputs import check_scores, image_scale, proposal_sources, put_array
+from .inputs import check_scores, image_scale, proposal_sources, put_array, put_scaled
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -136,12 +135,8 @@ def run_net(
     infinite.
     """
     Rcnn().check_proposals(net, proposals is not None)
-    data, im_info = prepare_image(image, settings)
-    scale = im_info[0, 2:]
+    scale = put_scaled(net, "data", image, settings)[0, 2:]
     again = None
-    put_array(net, "data", data)
-    if "im_info" in net.inputs:
-        put_array(net, "im_info", im_info)
     if "rois" in net.inputs:
         rois, again = scaled_proposals(np.asarray(proposals, np.float32), scale, settings.dedup_boxes)
         put_array(net, "rois", rois)

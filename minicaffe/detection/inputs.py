@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from minicaffe.files import granted
 from minicaffe.formats.arrays import read_npy
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.inner_product import Embed
+from minicaffe.layers.forks.caffemex import Mask
 from minicaffe.layers.loss.multinomial_logistic_loss import HingeLoss, MultinomialLogisticLoss
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.metric.accuracy import Accuracy
@@ -149,9 +151,7 @@ def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: Detection
     if "im_info" in net.inputs:
         if order.columns_first:
             raise Error(f'input "{name}": the rows come first in a net with im_info')
-        data, im_info = prepare_image(image, settings)
-        put_array(net, name, data)
-        put_array(net, "im_info", im_info)
+        put_scaled(net, name, image, settings)
         return {name, "im_info"}
     if order.columns_first:
         pixels = resize_bilinear(image, shape[3], shape[2], means=settings.pixel_means).transpose(1, 0, 2)
@@ -160,6 +160,19 @@ def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: Detection
     planes = pixels.transpose(2, 0, 1) if shape[1] == 3 else pixels.mean(axis=2, keepdims=True).transpose(2, 0, 1)
     put_array(net, name, np.broadcast_to(planes, (shape[0], *planes.shape)))
     return {name}
+
+
+def put_scaled(net: Net, name: str, image: NDArray[np.uint8], settings: DetectionSettings) -> NDArray[np.float32]:
+    """Put an image (H, W, 3), scaled as the settings say, into an input, and fill im_info if present. Return im_info."""
+    data, im_info = prepare_image(image, settings)
+    put_array(net, name, data)
+    if "im_info" in net.inputs:
+        if net.blobs["im_info"].shape == (1, 6) and settings.test.scale_multiple_of == 1:
+            way = ways(": give --cfg a file with TEST: {SCALE_MULTIPLE_OF: 32}")
+            text = f"im_info has 6 numbers, as in PVANETs, which need images with sides that are multiples of 32{way}"
+            warnings.warn(text, stacklevel=2)
+        put_array(net, "im_info", im_info)
+    return im_info
 
 
 def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str:
@@ -175,7 +188,7 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
         rois = blob.data.reshape(-1, 5)
         rois[:, 0], rois[:, 1:3], rois[:, 3:] = 0, corners.min(axis=1), corners.max(axis=1)  # all on image 0
         return f"input {name} not given: {len(rois)} random boxes in {width} x {height} pixels (seed {seed})"
-    below = next((rows for layer, i in readers if (rows := _index_rows(net, layer, i)) is not None), None)
+    below = next((rows for layer, i in readers if (rows := _whole_numbers(net, layer, i)) is not None), None)
     if below is not None:
         blob.data[...] = random.integers(0, max(below, 1), blob.shape)
         return f"input {name} not given: random whole numbers below {below} of shape {blob.shape} (seed {seed})"
@@ -190,13 +203,13 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
     return f"input {name} not given: standard normal values of shape {blob.shape} (seed {seed})"
 
 
-def _index_rows(net: Net, layer: Layer, i: int) -> int | None:
-    """Return the number of rows that bottom i indexes, if the layer reads indices in it; else None."""
+def _whole_numbers(net: Net, layer: Layer, i: int) -> int | None:
+    """Return how many whole numbers, from 0, bottom i may hold if it holds indices or a mask; else None."""
     if isinstance(layer, Embed) and i == 0:
         return int(layer.param.embed_param.input_dim)
     if isinstance(layer, BatchReindex) and i == 1:
         return net.blobs[net.bottom_names[layer.name][0]].shape[0]
-    return None
+    return 2 if isinstance(layer, Mask) and i == 1 else None
 
 
 def _readers(net: Net, name: str) -> list[tuple[Layer, int]]:

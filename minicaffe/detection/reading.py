@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array
 from minicaffe.data.boxes import clip_boxes, rows
-from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.layers.forks.ctpn import TextProposal
@@ -34,7 +33,7 @@ from minicaffe.net import Net
 from .class_names import BACKGROUND
 from .detect import Detections, Floats
 from .family import Classes, Family, FindOptions
-from .inputs import check_scores, only_output, put_array
+from .inputs import check_scores, only_output, put_scaled
 
 LEAST_SCORE, OVERLAP = 0.7, 0.3
 """The score above which a proposal is taken; the overlap of two proposals or lines above which the lower score goes."""
@@ -59,14 +58,13 @@ class Ctpn(Family):
     def find(self, net: Net, image: NDArray[np.uint8], options: FindOptions) -> Detections:
         names = _proposals(net)
         assert names is not None, "asked for a net that matches"
-        data, im_info = prepare_image(image, options.settings or net.settings)
-        put_array(net, "data", data)
-        put_array(net, "im_info", im_info)
+        im_info = put_scaled(net, "data", image, options.settings or net.settings)
         net.forward(blobs=names)
         boxes, scores = rows(net.blobs[names[0]])[:, -4:], rows(net.blobs[names[1]])[:, 0]
         check_scores(scores, names[1])
         best = float(scores.max(initial=0))
-        lines = text_lines(boxes, scores, (data.shape[2], data.shape[3]), options.threshold)[: options.max_detections]
+        _, _, height, width = net.blobs["data"].shape
+        lines = text_lines(boxes, scores, (height, width), options.threshold)[: options.max_detections]
         found = clip_boxes(lines[:, :4] / im_info[0, 2:], image.shape[:2]).astype(np.float32)
         return Detections(found, lines[:, 4].astype(np.float32), np.ones(len(lines), np.int64), best=best)
 

@@ -16,92 +16,146 @@ WIDTH = 80
 ORDER = (Effect.NOT_BUILT, Effect.REFUSED, Effect.NONE, Effect.HONOURED)
 HEAD = """# The forks of Caffe
 
-minicaffe knows {known} forks of Caffe by name. {forks} of them have fields that BVLC Caffe lacks, {fields} in all; this page
-says what each means here. `minicaffe forks` prints the tables, `minicaffe forks NAME` one fork's part. `--fork` also takes the
-names without such fields: {others}.
-BVLC Caffe's own fields are not listed: minicaffe has all of them.
+minicaffe knows {known} forks of Caffe by name. {forks} of them have fields that BVLC Caffe lacks, {fields} in all.
+This page lists these fields by fork. `minicaffe forks NAME` prints the list of one fork.
+BVLC Caffe's own fields are not listed, because minicaffe has all of them.
 
-- **honoured**: minicaffe computes what the fork does.
-- **without effect on the numbers**: engines, workspaces, logging, memory, threads, and blocks of other layer types. Left out
-  quietly.
-- **changes the numbers, and is not built**: `--skip-unknown` (in Python `strict=False`) computes without the field. A value
-  listed as harmless computes what the field's absence does.
-- **changes the numbers, and is refused with an error**: the same, but `--skip-unknown` does not help: take the field out.
+A message is a part of a prototxt: `LayerParameter` is a layer, and `PoolingParameter` is its block `pooling_param`.
+With the fields under "Honoured", minicaffe computes what the fork computes. The tables list all other fields:
 
-A fork's layer types are in [layers.md](layers.md) if they are built in.
+| here | minicaffe |
+|---|---|
+| not built | stops with an error, because the field changes the numbers |
+| refused | stops with an error that `--skip-unknown` does not prevent |
+| no effect | skips the field quietly, because it does not change the numbers |
+
+- To compute without a field that is not built, use `--skip-unknown` (in Python `strict=False`).
+- To run a net with a refused field, delete the field.
+- A value listed as harmless has the same effect as a missing field. minicaffe accepts it.
+
+`--fork` and `fork=` take the names on this page, and the names of these forks without own fields:
+{others}.
+
+[layers.md](layers.md) lists the layer types that are built in.
 
 ## Where forks disagree
 
-Forks gave one name to different layers. In this order, the choice follows the fields and blobs in the prototxt, the stored
-weights, what the caller says (`--fork`, `fork=`), and without that layers of the net that only one family of forks has.
+Some forks use one type name for different layers. minicaffe chooses a layer in this order:
 
-| name | the layers | what tells them apart |
-|---|---|---|
+1. by the layer's fields, bottoms, tops and `param` blocks;
+2. by the number and shapes of the stored blobs;
+3. by the fork that you name: `--fork NAME`, or `fork="NAME"` in Python;
+4. by layers of the net that only one family of forks has.
+
+If none of these decides, the net is refused with [a list of the candidates](porting.md#which-fork).
+
+| type | fork | what the layer computes | signs in the files | `--fork` |
+|---|---|---|---|---|
 {disagreements}
+
+"Default" means that minicaffe uses this layer if there is no other sign.
+
+- **BatchNorm**: with `happynear` the default `moving_average_fraction` is 0.99 instead of 0.999.
+- **BoxData**: without a named fork the net's other layers decide. `DetectionLoss` or `EvalDetection` of cells select labels
+  of cells. `DetectionOutput` of one bottom selects labels of boxes.
+- **Crop**: all Crops of a net are of the same fork. minicaffe writes the offsets into `crop_param`.
+- **Lstm**: the named fork decides before the bottom's axes. Stored weights can change the choice.
+- **RegionLoss**: the named fork decides before the number of truths.
+- **ROIAlign**: `BoxOutput`, `BoxGroupOutput` or `DecodeBBox` layers make a net Cascade R-CNN's, if no fork is named.
+
+Forks also use field 13 of `pooling_param` in a .caffemodel differently. The file's other fields decide, then `--fork`:
+
+- BVLC: `round_mode`, where 1 rounds down
+- Cascade R-CNN, py-RFCN-priv, makefile/frcnn: `ceil_mode`, where 1 rounds up
+- Intel: `avg_include_pad`
 """
+SHORT = {Effect.NONE: "no effect", Effect.NOT_BUILT: "not built", Effect.REFUSED: "refused"}
+"""The effects in the page's tables."""
+MISSING = "not built in"
 DISAGREEMENTS = (
-    ("`BN`", "PSPNet's: slope, bias, mean, variance. SegNet's and DeconvNet's: scale and shift, with the batch's statistics "
-     "in every phase. CTPN's is not built", "`bn_param`'s fields; two further tops are SegNet's, more than two `param` blocks "
-     "PSPNet's; 4 stored blobs or 2; `pspnet`, `segnet`, `noh`"),
-    ("`BatchNorm`", "BVLC's: sums of mean and variance, and a factor. NVIDIA's 0.17: mean, variance, correction, then scale "
-     "and bias if it has them. NVIDIA's 0.15: scale, bias, mean, variance, correction. Intel's: BVLC's, then scale and bias",
-     "`scale_bias`, `scale_filler` and `bias_filler` are NVIDIA's; of 5 stored blobs, the one with a single value is third in "
-     "0.17 and last in 0.15; 4 are Intel's; `nv15`, `nv17`, `intel`; without any sign BVLC's. With `happynear` the statistics' "
-     "default fraction is 0.99, not 0.999"),
-    ("`Normalize`", "SSD's: a learnt scale, over a position or an image. caffe-windows': no scale, L1 or L2. "
-     "PSPNet's, of an image without a scale, is not built in",
-     "`norm_param` or `normalize_param`; a second top is caffe-windows'; one stored blob is SSD's, none caffe-windows'; "
-     "`ssd`, `happynear`, `pspnet`"),
-    ("`Upsample`", "SegNet's: values at a mask's places. MobileNet-YOLO's: repeated pixels",
-     "SegNet's has a second bottom, the mask"),
-    ("`ROIAlign`", "Caffe's: maxima of samples. Mask R-CNN's: means. Cascade R-CNN's: samples at the corners of the bins. "
-     "makefile/frcnn's and Synopsys' are not built", "`roi_align_param` is of the first two, `pad_ratio` Cascade R-CNN's; else "
-     "`fork`, else layers that Cascade R-CNN and MS-CNN have: `BoxOutput`, `BoxGroupOutput`, `DecodeBBox`; else Caffe's"),
-    ("`Proposal`", "py-faster-rcnn's Python layer. With `proposal_param`: PVANET's, whose scales count in `base_size`, and "
-     "caffe-windows', whose scales count in pixels", "`python_param` or `proposal_param`; then `pvanet` or `happynear`"),
-    ("`ProposalTarget`", "py-faster-rcnn's Python layer. Cascade R-CNN's, of several images", "`proposal_target_param`"),
-    ("`DetectionOutput`", "SSD's. RefineDet's refines the priors first. caffe-yolov2's decodes YOLO's maps, as "
-     "`YoloDetectionOutput` does", "five bottoms, or a fourth of shape (N, P * 2), are RefineDet's; one is caffe-yolov2's"),
-    ("`PriorBox`", "SSD's. TextBoxes' makes each box twice, the second half a cell lower. OpenCV's makes it at each pair of "
-     "`offset_h` and `offset_w`. FaceBoxes' makes a `min_size` of 32 at 16 places and one of 64 at 4",
-     "`offset_h` is OpenCV's; `textboxes`, `faceboxes`; without any sign SSD's"),
-    ("`DetectionEvaluate`", "SSD's takes boxes in parts of the image, Cascade R-CNN's in pixels, with the images' sizes",
-     "three bottoms are Cascade R-CNN's"),
-    ("`DetectionLoss`", "YOLO's. MS-CNN's, of one field at each cell", "`cls_num` is MS-CNN's"),
-    ("`EvalDetection`", "caffe-yolo's, of YOLO's first version. caffe-yolov2's and Intel's, which differ in their labels",
-     "`biases` are of the latter; labels (1, 1, G, 8) are Intel's"),
-    ("`RegionLoss`", "MobileNet-YOLO's is divided by the number of images. caffe-yolov2's is not, and does not read `rescore`",
-     "`yolo`, `yolov2`; else 30 truths an image are caffe-yolov2's"),
-    ("`BoxData`", "caffe-yolo's labels are of cells. caffe-yolov2's are of 30 boxes",
-     "layers `DetectionLoss` or `EvalDetection` of cells in the net; `yolov1`, `yolov2`"),
-    ("`FrcnnRoiData`", "caffe-faster-rcnn's leaves difficult boxes out and mirrors images. makefile/frcnn's keeps them, and "
-     "shrinks by means of areas", "settings that makefile/frcnn alone reads; `dxy`, `mkfrcnn`"),
-    ("`DecodeBBox`", "Cascade R-CNN's has deltas of one class. makefile/frcnn's has deltas and scores of several",
-     "the bottoms' shapes"),
-    ("`MultiBoxLoss`", "SSD's. RefineDet's filters and refines the priors", "six bottoms are RefineDet's"),
-    ("`Swish`", "BVLC's and MobileNet-YOLO's are the same function", "nothing needs to"),
-    ("`CTCLoss`, `CtcLoss`", "ChWick's takes labels and indicators. crnn.caffe's calls warp-ctc", "the type's spelling"),
-    ("`Lstm`, `LSTM`", "caffe-lstm's and CTPN's have one matrix for the input and one for the state. BVLC's unrolls",
-     "the type's spelling"),
-    ("`Lstm`", "caffe-lstm's takes steps and streams in one axis. CTPN's, caffe_ocr's and makefile's take them in two",
-     "the stored weights; then `ctpn`, `caffeocr`, `mkfrcnn`, `jlstm`; else three axes are CTPN's, unless a `batch_size` is "
-     "not the second's length"),
-    ("`SigmoidCrossEntropyLoss`", "BVLC's. HED's weighs a target by its image's share of the other class; MNC's by a bottom",
-     "three bottoms are MNC's; `hed`; without any sign BVLC's"),
-    ("`Pooling`", "BVLC's means count padding. Those of Intel's MKL engines leave it out, without `avg_include_pad: true`",
-     "`avg_include_pad`; `intel`; without any sign BVLC's"),
-    ("`ContrastiveLoss`", "BVLC's takes whether the two are alike. caffe-windows' takes a label of each",
-     "four bottoms are caffe-windows'"),
-    ("`Embed`", "BVLC's appends an axis. bottom-up-attention's, which replaces a last axis of 1, is not built in", "`butd`"),
-    ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param` in any "
-     "Crop of the net is BVLC's; then `bvlc`, `longjon`, `hed`, `crfrnn`; else, if every Crop has whole offsets, that of 2014"),
-    ("`VideoData`", "C3D's: clips of the videos of a list. SSD's: the frames of one video. Temporal segment networks': frames "
-     "of parts of videos", "`use_image`, `sampling_rate` and others are C3D's, `video_file` SSD's, `num_segments`, `modality`, "
-     "`name_pattern` temporal segment networks'; else `fork`, else whether the list's first path is a folder"),
-    ("`pooling_param`'s field 13, in a .caffemodel", "`round_mode` (BVLC, 1 rounds down), `ceil_mode` (Cascade R-CNN, "
-     "py-RFCN-priv, makefile's, 1 rounds up), `avg_include_pad` (Intel)", "the file's other fields, else `--fork`"),
+    ("BN", "PSPNet", "learnt slope and bias, stored mean and variance",
+     "`slope_filler`, `bias_filler`, `momentum`, `eps`, `frozen`; over 2 `param` blocks; 4 blobs", "pspnet happynear tsn"),
+    ("BN", "SegNet, DeconvNet", "learnt scale and shift; the batch's statistics in every phase",
+     "`scale_filler`, `shift_filler`, `bn_mode`; 3 tops; 2 blobs", "segnet noh synopsys"),
+    ("BN", "CTPN", MISSING, "`var_eps`, `moving_average`, `decay`, `axis`", ""),
+    ("BatchNorm", "BVLC", "blobs: sums of mean and variance, factor", "default; 3 blobs", "bvlc"),
+    ("BatchNorm", "Intel", "BVLC's blobs, then scale and bias", "4 blobs or `param` blocks", "intel"),
+    ("BatchNorm", "NVIDIA 0.17", "blobs: mean, variance, correction, and optionally scale, bias",
+     "`scale_bias`, `scale_filler`, `bias_filler`; 5 blobs, the third with one value", "nv17"),
+    ("BatchNorm", "NVIDIA 0.15", "blobs: scale, bias, mean, variance, correction",
+     "5 blobs, the last with one value; 5 `param` blocks", "nv15"),
+    ("Normalize", "SSD", "a learnt scale, for each position or for the image", "`norm_param`; `param` blocks; 1 blob",
+     "ssd refinedet beniz mkfrcnn nv17 yolo intel synopsys textboxes opencv"),
+    ("Normalize", "caffe-windows", "L1 or L2 for each position, without a scale",
+     "`normalize_param`; a second top; no stored blob", "happynear"),
+    ("Normalize", "PSPNet", MISSING, "", "pspnet"),
+    ("Upsample", "SegNet", "values at the places of a mask", "two bottoms", "segnet beniz"),
+    ("Upsample", "MobileNet-YOLO", "repeated pixels", "one bottom", "yolo"),
+    ("ROIAlign", "Caffe", "maxima of samples", "default", ""),
+    ("ROIAlign", "Mask R-CNN", "means of samples", "`sampling_ratio`; `pool: AVE`", ""),
+    ("ROIAlign", "Cascade R-CNN, MS-CNN", "samples at the corners of the bins", "`pad_ratio`", "cascade mscnn"),
+    ("ROIAlign", "makefile/frcnn, Synopsys", MISSING, "`bi_type`", "mkfrcnn synopsys"),
+    ("Proposal", "py-faster-rcnn", "a Python layer", "`python_param`", ""),
+    ("Proposal", "PVANET", "scales in units of `base_size`", "`proposal_param`", "pvanet"),
+    ("Proposal", "caffe-windows", "scales in pixels", "`proposal_param`", "happynear"),
+    ("ProposalTarget", "py-faster-rcnn", "a Python layer", "default", ""),
+    ("ProposalTarget", "Cascade R-CNN, MS-CNN", "targets of several images", "`proposal_target_param`", ""),
+    ("DetectionOutput", "SSD", "detections from priors", "three or four bottoms", ""),
+    ("DetectionOutput", "RefineDet", "refines the priors first", "five bottoms; a fourth of shape (N, P * 2)", ""),
+    ("DetectionOutput", "caffe-yolov2", "detections from YOLO's maps, as `YoloDetectionOutput`", "one bottom", ""),
+    ("PriorBox", "SSD", "each box once in a cell", "default", "ssd"),
+    ("PriorBox", "TextBoxes", "each box twice, the second half a cell lower", "", "textboxes"),
+    ("PriorBox", "OpenCV", "each box at each pair of offsets", "`offset_h` and `offset_w`", "opencv"),
+    ("PriorBox", "FaceBoxes", "`min_size` 32 at 16 places, 64 at 4 places", "", "faceboxes"),
+    ("DetectionEvaluate", "SSD", "boxes in parts of the image", "two bottoms", ""),
+    ("DetectionEvaluate", "Cascade R-CNN", "boxes in pixels, with the images' sizes", "three bottoms", ""),
+    ("DetectionLoss", "caffe-yolo", "YOLO's first loss", "default", ""),
+    ("DetectionLoss", "MS-CNN", "the loss of one field at each cell", "`cls_num`", ""),
+    ("EvalDetection", "caffe-yolo", "YOLO's first version", "no `biases`", ""),
+    ("EvalDetection", "caffe-yolov2", "boxes from anchors", "`biases`; labels (N, 5 T)", ""),
+    ("EvalDetection", "Intel", "boxes from anchors", "`biases`; labels (1, 1, G, 8)", ""),
+    ("RegionLoss", "MobileNet-YOLO", "a sum, divided by the number of images", "default", "yolo"),
+    ("RegionLoss", "caffe-yolov2", "a sum; `rescore` is not read", "30 truths per image", "yolov2"),
+    ("BoxData", "caffe-yolo", "labels of cells", "", "yolov1"),
+    ("BoxData", "caffe-yolov2", "labels of 30 boxes", "", "yolov2"),
+    ("FrcnnRoiData", "caffe-faster-rcnn", "omits difficult boxes, mirrors images", "", "dxy"),
+    ("FrcnnRoiData", "makefile/frcnn", "keeps difficult boxes, shrinks by means of areas", "settings that only this fork reads",
+     "mkfrcnn"),
+    ("DecodeBBox", "Cascade R-CNN, MS-CNN", "deltas of one class", "deltas (R, 8), rois", ""),
+    ("DecodeBBox", "makefile/frcnn", "deltas and scores of several classes", "deltas (R, 4 K), scores (R, K), rois", ""),
+    ("MultiBoxLoss", "SSD", "the loss of all priors", "four bottoms", ""),
+    ("MultiBoxLoss", "RefineDet", "filters and refines the priors first", "six bottoms", ""),
+    ("FocalLoss", "makefile/frcnn, py-RFCN-priv, DeepDetect", "alpha (1 - p)^gamma", "`axis`, `engine`; alpha 1",
+     "mkfrcnn soeaver beniz"),
+    ("FocalLoss", "caffe-windows", "(alpha - p)^gamma", "`type: ONEADDP`", "happynear"),
+    ("CTCLoss", "ChWick", "takes labels and indicators", "this spelling", ""),
+    ("CtcLoss", "crnn.caffe", "calls warp-ctc", "this spelling", ""),
+    ("WarpCTCLoss", "caffe_ocr", "labels (N, L), or labels with lengths", "two bottoms", "caffeocr"),
+    ("WarpCTCLoss", "ChWick", MISSING, "", "ctc"),
+    ("CTCGreedyDecoder", "ChWick", "scores with indicators (T, N)", "three bottoms; a second of shape (T, N)", "ctc"),
+    ("CTCGreedyDecoder", "caffe_ocr", "scores; optionally labels (N, L)", "one bottom; a second of shape (N, L)", "caffeocr"),
+    ("LSTM", "BVLC", "an unrolled net", "this spelling", ""),
+    ("Lstm", "caffe-lstm", "steps and streams in one axis", "two axes, or another `batch_size`; stored weights", "jlstm"),
+    ("Lstm", "CTPN, caffe_ocr, makefile/frcnn", "steps and streams in two axes",
+     "three axes, unless `batch_size` differs from the second; stored weights", "ctpn caffeocr mkfrcnn"),
+    ("SigmoidCrossEntropyLoss", "BVLC", "all targets have the same weight", "default", "bvlc"),
+    ("SigmoidCrossEntropyLoss", "HED", "the rarer target weighs more, image by image", "", "hed"),
+    ("SigmoidCrossEntropyLoss", "MNC", "weights from a bottom", "three bottoms", ""),
+    ("Pooling", "BVLC", "means count the padding", "default; `avg_include_pad: true`", "bvlc"),
+    ("Pooling", "Intel", "means omit the padding", "`avg_include_pad: false`", "intel"),
+    ("ContrastiveLoss", "BVLC", "takes whether two items are alike", "three bottoms", ""),
+    ("ContrastiveLoss", "caffe-windows", "takes a label of each item", "four bottoms", ""),
+    ("Embed", "BVLC", "appends an axis", "default", ""),
+    ("Embed", "bottom-up-attention", MISSING, "", "butd"),
+    ("Crop", "BVLC", "takes `axis` and `offset`", "`crop_param` in any Crop of the net", "bvlc"),
+    ("Crop", "FCN of 2014", "aligns its bottoms by the layers between them", "whole offsets for every Crop",
+     "longjon hed crfrnn"),
+    ("VideoData", "C3D", "clips of the listed videos", "`use_image`, `sampling_rate` or similar; a list of files", "c3d c3dv1"),
+    ("VideoData", "SSD", "the frames of one video", "`video_file`", "ssd refinedet nv17 beniz"),
+    ("VideoData", "temporal segment networks", "frames from parts of the videos",
+     "`num_segments`, `modality`, `name_pattern`; a list of folders", "tsn"),
 )  # fmt: skip
-"""Type, layers, evidence."""
+"""Type, owner of the layer, function, signs, and the names of the forks that choose it."""
 
 
 def text(chosen: Sequence[Fork]) -> str:
@@ -116,13 +170,18 @@ def known_forks() -> int:
 
 def markdown() -> str:
     """Return the text of docs/forks.md."""
-    rows = "\n".join(f"| {' | '.join(row)} |" for row in DISAGREEMENTS)
+    rows = "\n".join(map(_disagreement, DISAGREEMENTS))
     bare = [f"`{fork.name}`" for fork in forks().values() if not _of(fork)]
     known = known_forks()
     head = HEAD.format(
         fields=len(fork_fields()), known=known, forks=known - len(bare) + 1, others=", ".join(bare), disagreements=rows
     )
     return head + "".join(_markdown_section(fork) for fork in forks().values() if _of(fork))
+
+
+def _disagreement(row: Sequence[str]) -> str:
+    kind, owner, function, signs, names = row
+    return f"| `{kind}` | {owner} | {function} | {signs} | {_code(names.split())} |"
 
 
 def records(chosen: Sequence[Fork]) -> list[dict[str, Any]]:
@@ -176,9 +235,15 @@ def _shown(sentence: str, harmless: tuple[str, ...]) -> str:
 
 def _markdown_section(fork: Fork) -> str:
     rows = [
-        f"| `{message}` | {', '.join(f'`{name}`' for name in names)} | {_shown(sentence, harmless) or '–'} | {effect.value} |"
-        for effect in ORDER
+        f"| `{message}` | {_code(names)} | {_shown(sentence, harmless)} | {SHORT[effect]} |\n"
+        for effect in ORDER[:-1]
         for message, sentence, harmless, names in _groups(fork, effect)
     ]
-    table = "\n".join(["| message | fields | what they do | here |", "|---|---|---|---|", *rows])
-    return f"\n## {fork.title}\n\n`{fork.name}`, {fork.repository}.\n\n{table}\n"
+    table = ["\n| message | fields | what a field does | here |\n|---|---|---|---|\n", *rows] if rows else []
+    items = [f"- `{message}`: {_code(names)}\n" for message, _, _, names in _groups(fork, Effect.HONOURED)]
+    honoured = ["\nHonoured:\n\n", *items] if items else []
+    return "".join([f"\n## {fork.title}\n\n`{fork.name}`, {fork.repository}.\n", *table, *honoured])
+
+
+def _code(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -257,7 +257,10 @@ def _encoded_values(array: NDArray[Any], single: int, double: int) -> tuple[byte
 
 
 def mapped(path: Path) -> Buffer:
-    """Return the file's bytes, mapped copy-on-write, so that the file never changes. Raises WeightsError."""
+    """Return the file's bytes, mapped copy-on-write, so that the file never changes. Raises WeightsError.
+
+    Nets copy the values. If a program truncates the file later, a read of the mapping ends the process.
+    """
     try:
         with opened(path) as file:
             if not os.fstat(file.fileno()).st_size:

@@ -114,7 +114,10 @@ def layer_text(kind: str, layer: type[Layer]) -> str:
     """Return a type's reference: formula and source, bottoms, tops and errors, fields with defaults, and an example."""
     head = [f"{kind}, the same as {layer.type}"] * (kind != layer.type)
     tables = [_table(block) for block in sorted(layer.param_block) if fields(block)]
-    return "\n\n".join([*head, module_text(layer), inspect.getdoc(layer) or "", takes(layer), *tables, example(kind, layer)]) + "\n"
+    return (
+        "\n\n".join([*head, module_text(layer), inspect.getdoc(layer) or "", takes(layer), *tables, example(kind, layer)])
+        + "\n"
+    )
 
 
 def module_text(layer: type[Layer]) -> str:

@@ -1,6 +1,7 @@
-// A table that scrolls can be scrolled with the keys.
+// What scrolls can be scrolled with the keys, and the buttons of each block of code have a name of their own.
 document$.subscribe(() => setTimeout(() => {
-  for (const table of document.querySelectorAll(".md-typeset__scrollwrap")) {
-    if (table.scrollWidth > table.clientWidth) table.tabIndex = 0
+  for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .formula")) {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0
   }
+  document.querySelectorAll(".md-code__nav").forEach((nav, i) => nav.setAttribute("aria-label", `Code ${i + 1}`))
 }))

@@ -1,16 +1,18 @@
 """The site of the documentation: every link, every page on a phone, what axe finds in light and dark.
 
-Needs MkDocs (the extra `docs`), Playwright and axe-core-python (the extra `browser`) and a Chromium on the PATH.
+Needs Zensical (the extra `docs`), Playwright and axe-core-python (the extra `browser`) and a Chromium on the PATH.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -20,7 +22,7 @@ from pages import violations
 
 ROOT = Path(__file__).resolve().parents[2]
 EACH_KIND = """
-index model gallery command-line performance layers/index layers/ROIPooling commands/detect tutorials/index
+index model gallery command-line performance layers/index layers/ROIPooling layers/Pooling commands/detect tutorials/index
 tutorials/3-roi-layers api/engine examples/shapes
 """.split()
 """A page of each kind: axe takes seconds for one."""
@@ -45,14 +47,11 @@ class Reader(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("mkdocs", reason="MkDocs (the extra docs) is not installed")
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+def site() -> Path:
+    pytest.importorskip("zensical", reason="Zensical (the extra docs) is not installed")
+    done = subprocess.run([sys.executable, "site/build.py"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return ROOT / "build" / "site"
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +85,42 @@ def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Reader])
             parts = urlsplit(name)
             assert parts.scheme in ("", "data") and not parts.netloc, f"{path.relative_to(site)} loads {name}"
             assert parts.scheme or (path.parent / unquote(parts.path)).exists(), f"{path.relative_to(site)} loads {name}"
+
+
+@pytest.fixture(scope="module")
+def served(site: Path) -> Iterator[str]:
+    """The site's address, as `minicaffe docs` serves it."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(site))) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("words", "first_found"),
+    [("roi pooling", "layers/ROIPooling"), ("psroi align", "layers/PSROIAlign"), ("softmax with loss", "layers/SoftmaxWithLoss")],
+)
+def test_search_finds_a_layer_by_its_words(served: str, chromium: Any, words: str, first_found: str) -> None:
+    page, failed = chromium.new_page(), list[str]()
+    page.on("response", lambda response: failed.append(response.url) if response.status >= 400 else None)
+    page.goto(f"{served}/index.html")
+    page.keyboard.press("Control+k")
+    page.keyboard.type(words)
+    link = page.locator("[href*='.html']", has_text=first_found.partition("/")[2]).first
+    link.wait_for()
+    found = page.evaluate("[...document.querySelectorAll('.md-search a, [role=listbox] a, dialog a, .md-search__result a')].map(a => a.href)")
+    page.close()
+    assert found and f"{first_found}.html" in found[0], found[:5]
+    assert not failed
+
+
+def test_a_layers_page(site: Path) -> None:
+    text = (site / "layers" / "ROIPooling.html").read_text(encoding="utf-8")
+    assert "<msub><mi>y</mi>" in text and text.count("<math") == 1
+    for told in ("<code>spatial_scale</code>", "MS-CNN", "3. ROI layers", "class RoiPooling", "minicaffe/layers/roi/roi_pooling.py"):
+        assert told in text.replace("<wbr>", ""), told
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner, Result
@@ -15,7 +19,8 @@ from minicaffe.formats.forks import fork_fields, forks
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(reference, "CLONE", tmp_path)
-    (tmp_path / "mkdocs.yml").write_text("site_name: x\n")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "build.py").write_text("")
     for name in ("index", "trace", "layers/index", "layers/ROIPooling", "commands/trace"):
         path = tmp_path / "build" / "site" / f"{name}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,13 +31,28 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("words", "page"), [([], "index"), (["ROIPooling"], "layers/ROIPooling"), (["trace"], "trace"), (["index"], "index")]
 )
-def test_the_page_opens(clone: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], page: str) -> None:
+def test_the_page_is_served(clone: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], page: str) -> None:
+    """The browser gets the page from a server on this machine alone; Ctrl-C ends the command without an error."""
+    served: list[str] = []
+
+    def look(server: ThreadingHTTPServer) -> None:
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        with urlopen(f"http://{server.server_name}:{server.server_port}/{page}.html") as answer:
+            served.append(answer.read().decode())
+        thread.join()
+        assert server.server_address[0] == "127.0.0.1"
+        raise KeyboardInterrupt
+
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    address = (clone / "build" / "site" / f"{page}.html").as_uri()
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", look)
     done = CliRunner().invoke(main, ["docs", *words])
-    assert (done.exit_code, done.stdout, opened) == (0, f"{address}\n", [address])
-    assert CliRunner().invoke(main, ["docs", *words, "--no-browser"]).stdout == f"{address}\n" and len(opened) == 1
+    assert (done.exit_code, done.stdout, done.stderr) == (0, f"{opened[0]}\n", ""), done.output
+    assert re.fullmatch(rf"http://127\.0\.0\.1:\d+/{page}\.html", opened[0])
+    assert served == ["<title>page</title>"]
+    quiet = CliRunner().invoke(main, ["docs", *words, "--no-browser"])
+    assert quiet.stdout.startswith("http://127.0.0.1:") and len(opened) == 1
 
 
 def test_what_is_missing_is_said(clone: Path) -> None:
@@ -42,8 +62,8 @@ def test_what_is_missing_is_said(clone: Path) -> None:
     said = CliRunner().invoke(main, ["docs"])
     assert said.exit_code == 1 and "the site is not built: pip install -e" in said.stderr
     assert str(clone / "docs" / "README.md") in said.stderr
-    (clone / "mkdocs.yml").unlink()
-    assert "this installation has none" in CliRunner().invoke(main, ["docs"]).stderr
+    (clone / "site" / "build.py").unlink()
+    assert "this installation has no documentation: clone" in CliRunner().invoke(main, ["docs"]).stderr
 
 
 def run(*arguments: str) -> Result:

@@ -39,6 +39,27 @@ def test_generated_values_suit_the_layers_that_read_them() -> None:
     assert notes[0] == "input words not given: random whole numbers below 10 of shape (4, 2) (seed 0)"
 
 
+def test_a_made_up_mask_holds_zeros_and_ones() -> None:
+    text = """input: "data" input_shape { dim: 1 dim: 2 dim: 8 dim: 9 }
+    input: "mask" input_shape { dim: 1 dim: 1 dim: 8 dim: 9 }
+    layer { name: "m" type: "Mask" bottom: "data" bottom: "mask" top: "kept" }"""
+    net = Net(parse_net(text).param)
+    assert "input mask not given: random whole numbers below 2 of shape (1, 1, 8, 9) (seed 0)" in fill_inputs(net, {})
+    kept = int(net.blobs["mask"].data.sum())
+    assert 0 < kept < 72 and net.forward()["kept"].shape == (kept, 2, 1, 1)
+
+
+def test_a_pvanet_without_its_settings_is_warned_of() -> None:
+    pvanet = net(3, 'input: "im_info" input_shape { dim: 1 dim: 6 }')
+    image = np.zeros((30, 50, 3), np.uint8)
+    with pytest.warns(UserWarning, match="im_info has 6 numbers, .* --cfg a file with TEST: {SCALE_MULTIPLE_OF: 32}"):
+        put_image(pvanet, "data", image, SETTINGS)
+    pvanet.blobs["im_info"].reshape(1, 6)
+    put_image(pvanet, "data", image, replace(SETTINGS, test=replace(SETTINGS.test, scale_multiple_of=32)))
+    assert pvanet.blobs["data"].shape == (1, 3, 576, 992)  # of 600 x 1000
+    np.testing.assert_allclose(pvanet.blobs["im_info"].data, [[576, 992, 992 / 50, 576 / 30, 992 / 50, 576 / 30]])
+
+
 SETTINGS = replace(DetectionSettings(), pixel_means=MEANS)
 
 

@@ -18,7 +18,8 @@ from recordings import REASON, SHARED
 from minicaffe import Net
 from minicaffe.blob import Blob
 from minicaffe.errors import Error, LayerError
-from minicaffe.formats.fork_page import known_forks, markdown
+from minicaffe.forked import Forked
+from minicaffe.formats.fork_page import DISAGREEMENTS, known_forks, markdown
 from minicaffe.formats.forks import (
     ANY,
     UNKNOWN,
@@ -310,6 +311,13 @@ def test_layers_that_only_one_family_has_tell_the_fork() -> None:
 def test_the_document_is_current() -> None:
     written = (ROOT / "docs" / "forks.md").read_text(encoding="utf-8")
     assert written == markdown(), "run: python -m minicaffe forks --markdown -o docs/forks.md"
+
+
+def test_the_document_lists_every_type_that_forks_define_differently() -> None:
+    listed = {kind for kind, *_ in DISAGREEMENTS}
+    forked = {kind for kind, layer in CATALOGUE.items() if issubclass(layer, Forked) and len(vars(layer).get("kinds", ())) > 1}
+    assert forked - listed == set()
+    assert {name for *_, names in DISAGREEMENTS for name in names.split()} <= forks().keys()
 
 
 def test_memory_settings_of_temporal_segment_networks_have_no_effect() -> None:

@@ -174,6 +174,27 @@ def test_the_report_is_short_whatever_the_files_hold(tmp_path: Path) -> None:
     assert "and 2,961 more unknown fields" in shown
 
 
+def test_what_a_file_tells_twice_is_said_once(tmp_path: Path) -> None:
+    """The facts of its data layers, its name above its notes, and no line of a prototxt in a message."""
+    data = "layer { name: '%s' type: 'Data' top: 'd' transform_param { scale: %g mean_file: 'm' } new_dim: 1 }\n"
+    (tmp_path / "train.prototxt").write_text(data % ("a", 0.5) + "\n" + data % ("b", 0.5) + data % ("c", 0.25))
+    (tmp_path / "template.prototxt").write_text("name: 'a'\nlayer {\n  top: ${TOP}\n}\n")
+    report = look(tmp_path)
+    assert report.facts == [
+        "mean file m (train.prototxt:1, 3, 4)",
+        "scale 0.5, after the mean (train.prototxt:1, 3)",
+        "scale 0.25, after the mean (train.prototxt:4)",
+    ]
+    assert "m, the mean file of train.prototxt:1, 3, 4" in report.missing
+    notes = text(report).partition("Which fork")[2].partition("\n\n")[0].splitlines()[1:]
+    assert [line.partition(": ")[0] for line in notes] == [
+        "  train.prototxt", "      train.prototxt:1", "      train.prototxt:3", "      train.prototxt:4"
+    ]  # fmt: skip
+    problem = said(report)["template.prototxt"][1]
+    assert problem.startswith("template.prototxt:3:8: ${TOP} is a variable: ")
+    assert "; hint: run that script" in problem and "\\n" not in problem and "top:" not in problem
+
+
 def test_hints_have_a_number_after_the_word(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("mean 1\nscale = 'x'\n1 mean\nmean mean 2\nmeaning 3\n")
     assert look(tmp_path).facts == ["a hint, perhaps: a.py:1: mean 1", "a hint, perhaps: a.py:4: mean mean 2"]
@@ -332,6 +353,13 @@ def test_a_fork_and_unknown_fields_are_in_the_commands(tmp_path: Path) -> None:
     assert len(commands) == 4 and all("--random-weights --fork pspnet --skip-unknown" in command for command in commands)
 
 
+def test_whose_layers_a_net_without_weights_has(tmp_path: Path) -> None:
+    segnet = 'layer { name: "bn" type: "BN" bottom: "prob" top: "bn" bn_param { scale_filler { value: 2 } } }\n'
+    (tmp_path / "deploy.prototxt").write_text(NET % ("ReLU", 5) + segnet)
+    rows = text(look(tmp_path)).partition("Which fork")[2].splitlines()[1:3]
+    assert rows == ["  deploy.prototxt", "      BN of SegNet: bn_param has scale_filler (bn)"]
+
+
 def test_buttons_copy_the_commands(folder: Path) -> None:
     report = look(folder)
     written = page(report)
@@ -451,7 +479,7 @@ def test_what_several_nets_lack_is_said_once(tmp_path: Path, monkeypatch: pytest
         Net(f"{name}.prototxt", TEST).save(f"{name}.caffemodel")
         Path(f"{name}_train.prototxt").write_text(f"{data}\n{data}")
     missing = look(".").missing
-    assert missing[0] == "away/mean.binaryproto, the mean file of one_train.prototxt:1"
+    assert missing[0] == "away/mean.binaryproto, the mean file of one_train.prototxt:1, 2"
     assert missing[1] == "the names of the 5 classes of one.prototxt, two.prototxt"
     assert len(missing) == 3
 

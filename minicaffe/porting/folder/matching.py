@@ -173,7 +173,7 @@ def _layers(weights: Item) -> list[LayerWeights]:
 def _made(net: Item, settings: DetectionSettings | None, fork: str) -> Net | str:
     """Return the net for TEST, or the reason why there is none."""
     if reads := reading(net.content):
-        return f"it reads data ({', '.join(dict.fromkeys(reads))}), which is not looked for"
+        return f"it reads data ({', '.join(dict.fromkeys(reads))}): `minicaffe deploy` puts inputs in their place"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the item's notes have what matters

@@ -152,22 +152,20 @@ def _all_sections(report: Report) -> Iterator[Section]:
         rows = [(item.path, f"cannot be used: {item.problem}" if item.problem else item.says) for item in same]
         yield f"{kind.capitalize() if kind != LINK else 'Links'} ({len(same)})", rows
     yield "Which weights fit which net", [(pair.name, pair.says) for pair in _shown(report)]
-    forks = [(pair.net.path, sentence) for pair in report.best if pair.made for sentence in grouped(pair.made.forks.items())]
+    forks = [(one.net.path, sentence) for one in report.runnable for sentence in grouped(one.made.forks.items())]
     notes = [(item.path, note) for item in report.items for note in item.notes]
-    yield "Whose layers, and what is computed otherwise than there", forks + notes
+    yield "Which fork's layers, and unsupported fields", _headed(forks + notes)
     yield "What the folder tells about the preprocessing", [("", fact) for fact in report.facts]
     yield "What is missing", [("", one) for one in report.missing]
     yield "What was left out", [("", one) for one in report.left_out]
-    yield "Tried", [*_tried(report)]
+    yield "Tried", _headed([(each.pair.name, f"{each.what} {each.word}: {each.says}") for each in report.verdicts])
     yield NEXT, [(step.why, step.command) for step in report.steps]
 
 
-def _tried(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the verdicts, with the pair's name at its first one."""
-    last = None
-    for verdict in report.verdicts:
-        yield "" if verdict.pair is last else verdict.pair.name, f"{verdict.what} {verdict.word}: {verdict.says}"
-        last = verdict.pair
+def _headed(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return rows of a name and a text with each name at its first row alone."""
+    names = ["", *(name for name, _ in rows)]
+    return [("" if name == before else name, says) for before, (name, says) in zip(names, rows, strict=False)]
 
 
 def _shown(report: Report) -> list[Pair]:

@@ -114,8 +114,9 @@ def _item(path: Path, name: str) -> Item:
 
 
 def reason(error: Exception) -> str:
-    """Return an exception's message on one line."""
+    """Return an exception's message on one line, without the line of a prototxt that it shows."""
     said = str(error) if isinstance(error, Error | OSError) else f"{type(error).__name__}: {error}"
+    said = "; ".join(line for line in said.split("\n") if line and not line[0].isspace())
     return shortened(on_one_line("out of memory" if isinstance(error, MemoryError) else said))
 
 
@@ -250,17 +251,23 @@ def _inputs(layer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _transform(file: NetFile, name: str) -> Iterator[str]:
-    """Yield the facts on the preprocessing in a net's data layers."""
+    """Yield the facts on the preprocessing in a net's data layers, each once with all its lines."""
+    lines: dict[str, list[str]] = {}
     for layer, source in zip(file.param.layer, file.sources, strict=True):
-        param, place = layer.transform_param, f"{name}:{source.place.line}"
-        if param.mean_value:
-            yield f"mean {first_of([f'{value:g}' for value in param.mean_value], ',')} ({place})"
-        if param.mean_file:
-            yield f"mean file {param.mean_file} ({place})"
-        if param.HasField("scale"):
-            yield f"scale {param.scale:g}, after the mean ({place})"
-        if param.crop_size:
-            yield f"crop {param.crop_size} x {param.crop_size} ({place})"
+        for fact in _facts(layer.transform_param):
+            lines.setdefault(fact, []).append(f"{source.place.line}")
+    yield from (f"{fact} ({name}:{first_of(places)})" for fact, places in lines.items())
+
+
+def _facts(param: Any) -> Iterator[str]:
+    if param.mean_value:
+        yield f"mean {first_of([f'{value:g}' for value in param.mean_value], ',')}"
+    if param.mean_file:
+        yield f"mean file {param.mean_file}"
+    if param.HasField("scale"):
+        yield f"scale {param.scale:g}, after the mean"
+    if param.crop_size:
+        yield f"crop {param.crop_size} x {param.crop_size}"
 
 
 def _text(path: Path, name: str) -> Item:

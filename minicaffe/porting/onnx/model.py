@@ -150,7 +150,7 @@ def _why(layer: Layer) -> str:
     if layer.is_loss:
         return ": it computes a loss, for training"
     if not layer.param.bottom and not layer.blobs:
-        return ": it reads data; replace it with an Input layer"
+        return ": it makes data; replace it with an Input layer"
     return ""
 
 

@@ -111,7 +111,8 @@ const plot = svg(
     const {down} = isAccuracy ? accuracyAxis : lossAxis;
     const places = points.map(([iteration, value]) => [across(iteration), down(value)]);
     const dots = of ? places.map(([cx, cy]) => svg("circle", {cx, cy, r: 3.5})) : null;
-    return svg("g", {class: "curve", style}, svg("polyline", {points: places.join(" "), class: isAccuracy ? "accuracy" : null}), dots);
+    const line = svg("polyline", {points: places.join(" "), class: isAccuracy ? "accuracy" : null});
+    return svg("g", {class: "curve", style}, line, dots);
   }),
   marker,
 );
@@ -276,7 +277,12 @@ pressKeys({
   " ": toggle,
 });
 offerKeys(opener, {
-  Anywhere: [["← →", "the frame before, after"], ["Home End", "the first, the last frame"], ["Space", "play, pause"], ["?", "this list"]],
+  Anywhere: [
+    ["← →", "the frame before, after"],
+    ["Home End", "the first, the last frame"],
+    ["Space", "play, pause"],
+    ["?", "this list"],
+  ],
 });
 draw();
 document.documentElement.dataset.ready = "";

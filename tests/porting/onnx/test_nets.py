@@ -165,7 +165,7 @@ def test_a_loss_without_a_top_has_no_form(tmp_path: Path) -> None:
 
 REFUSED = {
     'type: "EuclideanLoss" bottom: "x" bottom: "x" top: "y"': "it computes a loss, for training",
-    'type: "DummyData" top: "y" dummy_data_param { shape { dim: 2 } }': "it reads data; replace it with an Input layer",
+    'type: "DummyData" top: "y" dummy_data_param { shape { dim: 2 } }': "it makes data; replace it with an Input layer",
     'type: "Pooling" bottom: "x" top: "y" pooling_param { pool: STOCHASTIC kernel_size: 2 }': "STOCHASTIC pooling has no",
     'type: "Pooling" bottom: "x" top: "y" top: "m" pooling_param { kernel_size: 1 stride: 2 }': "the mask of windows",
     'type: "Pooling" bottom: "x" top: "y" top: "m" pooling_param { global_pooling: true }': "the mask of global pooling",

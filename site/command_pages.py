@@ -1,0 +1,73 @@
+"""A page for each command: its use, examples with their output, and its options by group; and their index."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import click
+from pieces import cell, code, marked, write
+
+from minicaffe.cli import COMMANDS, GROUPS, main
+
+HOLDERS = {
+    "StateOptions": "The net", "NetOptions": "The net", "UnknownFieldOptions": "The net", "SourceOptions": "The net",
+    "SettingsOptions": "Images", "ImageOptions": "Images", "OrderOptions": "Images", "ShapeOptions": "Images",
+    "InputOptions": "Images", "DetectorOptions": "The detector", "BatchOptions": "Many images", "RoidbOptions": "Annotations",
+    "DeviceOptions": "Device", "ThreadOptions": "Device", "Int8Options": "8 bits", "WholeOptions": "A whole detector",
+}  # fmt: skip
+"""The headings of options, by the dataclass that declares them; the others are the command's own."""
+
+
+def command(name: str, guide: str) -> str:
+    """Write a command's page: its use, examples with their output, and its options by group."""
+    context = click.Context(main, info_name="minicaffe")
+    one = main.get_command(context, name)
+    assert one is not None
+    inner = click.Context(one, info_name=name, parent=context)
+    paragraphs = inspect.cleandoc(one.help or "").split("\n\n")
+    examples = [text.partition(":")[2].strip() for text in paragraphs if text.startswith("Example:")]
+    prose = [" ".join(text.split()) for text in paragraphs if not text.startswith("Example:")]
+    usage = " ".join([inner.command_path, *one.collect_usage_pieces(inner)])
+    blocks = re.findall(r"^```console.*?\n(.*?)^```$", section(guide, name), re.MULTILINE | re.DOTALL) or [
+        f"$ {line}" for line in examples
+    ]
+    parts = [
+        f"# {name}",
+        *(marked(text) for text in prose),
+        f"```text\n{usage}\n```",
+        f"[How to use it](../command-line.md#{name}) says more." if section(guide, name) else "",
+        "## Examples" if blocks else "",
+        *(f"```console\n{block.strip()}\n```" for block in blocks),
+        *options(one, inner),
+    ]
+    return write(f"commands/{name}.md", "\n\n".join(filter(None, parts)) + "\n")
+
+
+def section(guide: str, name: str) -> str:
+    """Return the section on a command in docs/command-line.md."""
+    found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", guide, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+def options(one: click.Command, context: click.Context) -> list[str]:
+    """Return a heading and a table for each group of a command's options."""
+    groups: dict[str, list[str]] = {}
+    for param in one.params:
+        record = param.get_help_record(context) if isinstance(param, click.Option) else None
+        if record:
+            holder = getattr(param, "holder", None)
+            title = HOLDERS.get(holder.__name__, "This command") if holder else "Every command"
+            flags, text = (re.sub(r"\s+", " ", part).strip() for part in record)
+            text, _, default = text.partition("[default:")
+            groups.setdefault(title, []).append(f"| {code(flags)} | {cell(text)} | {cell(default.rstrip('] '))} |")
+    head = "| option | meaning | default |\n|---|---|---|"
+    return ["## Options", *(f"### {title}\n\n{head}\n" + "\n".join(rows) for title, rows in groups.items())]
+
+
+def commands_index() -> str:
+    parts = ["# Commands"]
+    for group, names in GROUPS.items():
+        rows = [f"| [{name}]({name}.md) | {COMMANDS[name].capitalize()}. |" for name in names]
+        parts.append(f"## {group}\n\n| command | |\n|---|---|\n" + "\n".join(rows))
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,149 @@
+"""A page for each layer type: formula, bottoms and tops, fields, an example, support, forks, code; and their index."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from pathlib import Path
+
+from mathml import formula
+from pieces import PAGES, ROOT, cell, marked, title_of, write
+
+from minicaffe.forked import Forked
+from minicaffe.layer import Layer
+from minicaffe.layers import CATALOGUE
+from minicaffe.registry import explains
+from minicaffe.tracing.layer_text import example, fields, module_text
+
+NOTEBOOKS = sorted(ROOT.glob("docs/tutorials/*.ipynb"))
+FAMILIES = {
+    "roi": "ROI layers", "proposal": "Proposals and targets", "ssd": "SSD", "conv": "Convolution", "pool": "Pooling",
+    "norm": "Normalisation", "neuron": "Activations", "elementwise": "Arithmetic", "shape": "Shapes", "recurrent": "Recurrent",
+    "loss": "Losses", "metric": "Metrics", "data": "Data", "python": "Python layers", "forks": "Of one fork",
+}  # fmt: skip
+"""The packages of minicaffe.layers, in the order of the navigation."""
+
+
+def by_family() -> dict[str, list[str]]:
+    """Return the layer types of each family."""
+    found: dict[str, list[str]] = {title: [] for title in FAMILIES.values()}
+    for kind in sorted(CATALOGUE, key=str.lower):
+        found[FAMILIES[CATALOGUE[kind].__module__.split(".")[2]]].append(kind)
+    return found
+
+
+def summary_of(layer: type[Layer]) -> str:
+    """Return the first paragraph of the class's docstring, for a page."""
+    text = " ".join((inspect.getdoc(layer) or "").split("\n\n")[0].split())
+    return marked(re.sub(r" \(see the module[^)]*\)", "", text).replace(" Raises no LayerError.", ""))
+
+
+def layer_page(kind: str) -> str:
+    """Write a layer type's page."""
+    layer = CATALOGUE[kind]
+    own, module = inspect.getdoc(layer) or "", module_text(layer)
+    whole = f"{own}\n\n{module}" if own != module else own
+    formulas = [block.strip("\n") for block in re.findall(r"(?:^    .*\n?)+", whole, re.MULTILINE)]
+    plain = re.sub(r"(?:^    .*\n?)+", "\n", own, flags=re.MULTILINE)
+    paragraphs = [" ".join(text.split()) for text in plain.split("\n\n") if text.strip()]
+    inline = re.match(rf"{kind}: (y\S* = [^.]*)\.", module)
+    parts = [
+        f"# {kind}",
+        f"**{spaced(kind)}.** {summary_of(layer)}",
+        f"The same layer as [{layer.type}]({layer.type}.md)." if kind != layer.type else "",
+        "## Formula" if formulas or inline else "",
+        *(formula(block) for block in ([inline[1]] if inline else []) + formulas),
+        *sections_of(paragraphs[1:]),
+        *([f"## Source\n\n{marked(source)}"] if (source := source_of(whole)) else []),
+        *tables(layer),
+        f"## Example\n\n```protobuf\n{example(kind, layer)}\n```",
+        *links(kind, layer),
+    ]
+    return write(f"layers/{kind}.md", "\n\n".join(filter(None, parts)) + "\n")
+
+
+def spaced(kind: str) -> str:
+    """Return a type's name in words, as a user searches for it: ROI pooling."""
+    words = re.findall(r"ROI|RoI|PSROI|[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+D?", kind.replace("PSROI", "PSROI "))
+    return " ".join([words[0], *(word if word.isupper() else word.lower() for word in words[1:])]) if words else kind
+
+
+def sections_of(paragraphs: list[str]) -> list[str]:
+    """Return the sections of a docstring's paragraphs: what goes in and out, details, errors; without the sources."""
+    text = " ".join(re.sub(r"\bSources?: .*$", "", one) for one in paragraphs)
+    blobs, details, errors = [], [], []
+    for part in re.split(r"(?=\b(?:bottoms?|tops?|blobs): )|(?=\bRaises )|(?<=\.) (?=[A-Z])", text):
+        kind, colon, rest = part.strip().partition(": ")
+        if colon and kind in ("bottom", "bottoms", "top", "tops", "blobs"):
+            blobs.append(f"- **{kind}**: {marked(rest)}")
+        elif part.startswith("Raises "):
+            errors.append(marked(part.strip()))
+        elif blobs and part.strip() and not details and not errors and not part[0].isupper():
+            blobs[-1] += f" {marked(part.strip())}"
+        elif part.strip():
+            details.append(marked(part.strip()))
+    made = ["## Bottoms and tops\n\n" + "\n".join(blobs)] * bool(blobs)
+    made += ["## Details\n\n" + " ".join(details)] * bool(details)
+    return made + ["## Errors\n\n" + " ".join(errors)] * bool(errors)
+
+
+def source_of(text: str) -> str:
+    """Return the sources that a docstring names."""
+    found = re.search(r"\bSources?: (.*?)(?:\n\n|\.\s+(?=[A-Z])|\Z)", text, re.DOTALL)
+    told = " ".join(found[1].split()).rstrip(".") if found else ""
+    return f"{told[:1].upper()}{told[1:]}." if told else ""
+
+
+def tables(layer: type[Layer]) -> list[str]:
+    """Return a table of fields for each block of the prototxt that the layer reads."""
+    made = []
+    for block in sorted(layer.param_block):
+        rows = [
+            f"| `{one.name}` | {cell(one.type)} | {cell(one.default)} | {cell(one.whose.removeprefix('of '))} |"
+            for one in fields(block)
+        ]
+        if rows:
+            head = "| field | type | default | only in |\n|---|---|---|---|"
+            made.append(f"## Fields: {block}\n\n{head}\n" + "\n".join(rows))
+    return made
+
+
+def links(kind: str, layer: type[Layer]) -> list[str]:
+    """Return the support by tools, the forks that share the name, and where to go on: tutorials, explain, the code."""
+    head, table = _support()
+    parts = [f"## Support\n\n{head}\n{table[kind]}"] if kind in table else []
+    if issubclass(layer, Forked) and layer.kinds:
+        forks = "\n".join(f"- {kind_.whose}" for kind_ in layer.kinds)
+        parts.append(f"## Forks that share the name\n\n{forks}\n\n`--fork NAME` selects one ([forks](../forks.md)).")
+    told = [path for path in NOTEBOOKS if re.search(rf"\b{kind}\b", path.read_text(encoding="utf-8"))]
+    more = [
+        f"- [{title_of((PAGES / f'tutorials/{path.stem}.md').read_text(encoding='utf-8'))}](../tutorials/{path.stem}.md)"
+        for path in told
+    ]
+    if layer in explains:
+        more.append("- [`minicaffe explain`](../commands/explain.md) prints the arithmetic of one number.")
+    code = inspect.getsource(layer)
+    path = Path(inspect.getsourcefile(layer) or "").relative_to(ROOT).as_posix()
+    parts.append("## More\n\n" + "\n".join([*more, f"- The class, in `{path}`:"]))
+    parts.append('??? note "Source code"\n\n' + "\n".join(f"    {line}" for line in f"```python\n{code}```".split("\n")))
+    return parts
+
+
+@functools.cache
+def _support() -> tuple[str, dict[str, str]]:
+    """Return the head of the table in docs/layers.md, and its rows by type, both without the first column."""
+    rows = [
+        line.split(" | ", 1) for line in (ROOT / "docs/layers.md").read_text(encoding="utf-8").split("\n") if line[:1] == "|"
+    ]
+    found = {re.sub(r"[|` ]|,.*", "", first): f"| {rest}" for first, rest in (row for row in rows if len(row) == 2)}
+    return f"{found.pop('type')}\n|{'---|' * 9}", found
+
+
+def layers_index() -> str:
+    """Return all types by family, with their summaries."""
+    parts = []
+    for family, kinds in by_family().items():
+        rows = (f"| [{kind}]({kind}.md) | {summary_of(CATALOGUE[kind]).replace('|', chr(92) + '|')} |" for kind in kinds)
+        parts.append(f"## {family}\n\n| type | |\n|---|---|\n" + "\n".join(rows))
+    return "# Layers\n\n[One table](../layers.md) shows which tools support each type.\n\n" + "\n\n".join(parts) + "\n"
