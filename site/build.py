@@ -68,7 +68,8 @@ def build(repo_url: str = "") -> None:
     for path in DOCUMENTS:
         write(path.relative_to(ROOT / "docs").as_posix(), _linked(path, repo_url))
     for name, place in OTHERS.items():
-        write(place, _linked(ROOT / name, repo_url))
+        text = _linked(ROOT / name, repo_url)
+        write(place, f"---\nsearch:\n  exclude: true\n---\n{text}" if name == "CHANGELOG.md" else text)
     guide = (ROOT / "docs/command-line.md").read_text(encoding="utf-8")
     sections: dict[str, list[Any]] = {
         "tutorials": [tutorial(path, repo_url) for path in NOTEBOOKS],

@@ -105,8 +105,8 @@ def tables(layer: type[Layer]) -> list[str]:
         ]
         if rows:
             head = "| field | type | default | only in |\n|---|---|---|---|"
-            made.append(f"## Fields: {block}\n\n{head}\n" + "\n".join(rows))
-    return made
+            made.append(f"In the block `{block}`:\n\n{head}\n" + "\n".join(rows))
+    return ["## Fields", *made] if made else []
 
 
 def links(kind: str, layer: type[Layer]) -> list[str]:
