@@ -519,7 +519,7 @@ def yaml(form: Callable[[int], str], refusal: str = "") -> Case:
 
 YAML = {
     "YAML: a list": yaml(lambda n: f"[{'1, ' * n}]"),
-    "YAML: tuples": yaml(lambda n: "!!python/tuple [1]\n".join(["- "] * n) + "1"),
+    "YAML: tuples": yaml(lambda n: "!!python/tuple [1]\n".join(["- "] * n) + "1")._replace(most=MOST_YAML // 44),
     "YAML: a mapping": yaml(fields(lambda i: f"'k{i}': {i}", "\n")),
     "YAML: a long word": yaml(lambda n: f"a: '{'x y ' * n}'"),
     "YAML: lines": yaml(lambda n: "a: |\n" + "  x\n" * n),

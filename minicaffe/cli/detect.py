@@ -63,17 +63,23 @@ def detect_command(options: Options) -> None:
         else:
             check_target("--save", options.save, options.inputs)
     images = find_sources(options.sources, options.every)
+    targets: Sequence[Path | None] = [None] * len(images)
+    if options.draw_dir:
+        targets = output_names(Path(options.draw_dir), images, options.inputs, ".png")
     pipeline = options.pipeline()
-    done = print_rows(pipeline, images, options) if options.out is None else detect_many(pipeline, images, options)
+    done = print_rows(pipeline, images, targets, options) if options.out is None else detect_many(pipeline, images, options)
     if not done.detections and done.errors < done.images:
         score = "" if done.best is None else f": the best score is {done.best:.4g}"
         inform(f'nothing reaches --threshold {pipeline.detector.threshold:g}{score}. Check the line "Taken" above')
     check_failed(done.errors, done.images, images, ": see the column error" * bool(options.out))
 
 
-def print_rows(pipeline: Pipeline, images: Sources, options: Options) -> Done:
-    """Print the detections of each image at once, or with --json all at the end; draw and save them as the options say."""
-    names, as_json, folder = pipeline.detector.classes, options.as_json, options.draw_dir
+def print_rows(pipeline: Pipeline, images: Sources, targets: Sequence[Path | None], options: Options) -> Done:
+    """Print the detections of each image at once, or with --json all at the end; save them as the options say.
+
+    targets: the picture to write of each image, or None.
+    """
+    names, as_json = pipeline.detector.classes, options.as_json
     results, kept, done = [], [], Done()
     lacking = {"skipped": named(pipeline.net.skipped)} if pipeline.net.skipped else {}
 
@@ -85,9 +91,6 @@ def print_rows(pipeline: Pipeline, images: Sources, options: Options) -> Done:
             save_png(target, draw(row.pixels, row.found, names))
         return row.without_pixels()
 
-    targets: Sequence[Path | None] = [None] * len(images)
-    if folder:
-        targets = output_names(Path(folder), images, options.inputs, ".png")
     todo = zip(images.pictures(), targets, strict=False)
     with in_processes(pipeline, drawn, todo, len(images), quiet=as_json) as rows:
         for row, target in zip(rows, targets, strict=False):
