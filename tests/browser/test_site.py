@@ -105,8 +105,9 @@ def served(site: Path) -> Iterator[str]:
 def test_search_finds_a_layer_by_its_words(served: str, chromium: Any, words: str, first_found: str) -> None:
     page, failed = chromium.new_page(), list[str]()
     page.on("response", lambda response: failed.append(response.url) if response.status >= 400 else None)
-    page.goto(f"{served}/index.html")
+    page.goto(f"{served}/index.html", wait_until="networkidle")
     page.keyboard.press("Control+k")
+    page.wait_for_function("document.activeElement !== document.body")  # before, an n leads to the next page
     page.keyboard.type(words)
     found = page.locator("a[href*='?h=']")
     found.first.wait_for()
@@ -122,7 +123,7 @@ def test_a_layers_page(site: Path) -> None:
         "<code>spatial_scale</code>",
         "MS-CNN",
         "3. ROI layers",
-        "class RoiPooling",
+        'class="nc">ROIPooling<',
         "minicaffe/layers/roi/roi_pooling.py",
     ):
         assert told in text.replace("<wbr>", ""), told
