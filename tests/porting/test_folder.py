@@ -233,10 +233,8 @@ def test_the_commands_run(folder: Path, tmp_path: Path, monkeypatch: pytest.Monk
     report = look("old model")
     commands = [step.command for step in report.steps]
     files = "'old model/deploy.prototxt' 'old model/deploy.caffemodel'"
-    # two means, so that neither is given
-    assert commands[0] == (
-        f"minicaffe classify {files} 'old model/photo.jpg' --scale-factor 0.5 --classes 'old model/synset.txt'"
-    )
+    rest = "--mean 104,117,123 --scale-factor 0.5 --classes 'old model/synset.txt'"
+    assert commands[0] == f"minicaffe classify {files} 'old model/photo.jpg' {rest}"
     run_all(commands)
     assert {"model.onnx", "trace.html", "rescued.prototxt"} <= set(os.listdir(tmp_path))
 
@@ -383,7 +381,7 @@ def test_names_of_strangers_are_one_word_of_a_command(tmp_path: Path, monkeypatc
 
 def test_a_detector(tmp_path: Path) -> None:
     report = look(SHAPES)
-    detects = [step.command for step in report.steps if step.why == "find objects"]
+    detects = [step.command for step in report.steps if step.why.endswith(": find objects")]
     ran = CliRunner().invoke(main, [*shlex.split(detects[1])[1:], "--draw", str(tmp_path)])
     assert "8 detections" in ran.output
     assert "merge-bn" not in text(report), "its BatchNorms use each image's statistics"
@@ -471,6 +469,40 @@ def test_pipes_are_not_opened(tmp_path: Path) -> None:
     assert look(tmp_path).items[0].problem == "no regular file: it is not opened"
 
 
+def test_a_net_gets_the_means_of_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the folders around it, too, but not those of another net's."""
+    monkeypatch.chdir(tmp_path)
+    data = 'layer { name: "d" type: "Data" top: "data" transform_param { %s } }\n'
+    told = {"own": "mean_value: 1 mean_value: 2.5 mean_value: 3 scale: 0.5", "grey/deep": "mean_value: 7", "other": ""}
+    for folder, param in told.items():
+        Path(folder).mkdir(parents=True)
+        Path(folder, "deploy.prototxt").write_text((NET % ("ReLU", 5)).replace('name: "', f'name: "{folder[:2]}_'))
+        Net(Path(folder, "deploy.prototxt"), TEST).save(Path(folder, "deploy.caffemodel"))
+        if param:
+            Path(folder, "..", "train.prototxt" if "/" in folder else f"{folder}/train.prototxt").write_text(data % param)
+
+    def means() -> dict[str, str]:
+        commands = [step.command for step in look(".").steps if " classify " in step.command]
+        return {command.split()[2]: command.partition(".png")[2] for command in commands}
+
+    assert means() == {
+        "own/deploy.prototxt": " --mean 1,2.5,3 --scale-factor 0.5",
+        "grey/deep/deploy.prototxt": " --mean 7,7,7",
+        "other/deploy.prototxt": "",
+    }
+    missing = look(".").missing
+    assert any(one.startswith("the mean and the scale of the images of other/deploy.prototxt: nothing") for one in missing)
+    Path("own/second.prototxt").write_text(data % "mean_value: 4")
+    assert means()["own/deploy.prototxt"] == ""
+    (said,) = (one for one in look(".").missing if one.startswith("which mean"))
+    own = "own/second.prototxt has mean 4,4,4; own/train.prototxt has mean 1,2.5,3, factor 0.5"
+    assert said == f"which mean and scale the images of own/deploy.prototxt have: {own}. Give --mean and --scale-factor"
+    Path("own/second.prototxt").unlink()
+    for name in ("a", "b"):
+        Path("own", f"{name}.yml").write_text("TEST: { SCALES: [40] }")
+    assert not any("--cfg" in one for one in look(".").missing), "a classifier has no settings"
+
+
 def test_what_several_nets_lack_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     data = 'layer { name: "d" type: "Data" top: "data" transform_param { mean_file: "away/mean.binaryproto" } }'
@@ -500,10 +532,10 @@ def test_nets_of_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Net(name, TEST).save(Path(name).with_suffix(".caffemodel"))
     Image.new("RGB", (50, 40)).save("photo.png")
     report = look(".")
-    commands = [step.command for step in report.steps if step.why == "find faces"]
+    commands = [step.command for step in report.steps if step.why.endswith(": find faces")]
     assert commands == [
-        "minicaffe detect det1.prototxt det1.caffemodel photo.png --draw out",
-        "minicaffe detect ultra.prototxt ultra.caffemodel photo.png --draw out",
+        "minicaffe detect det1.prototxt det1.caffemodel photo.png --draw det1_out",
+        "minicaffe detect ultra.prototxt ultra.caffemodel photo.png --draw ultra_out",
     ]
     assert report.missing == [] and not any(step.command.startswith("minicaffe run") for step in report.steps)
     traced = [step.command for step in report.steps if "trace" in step.command]

@@ -11,12 +11,13 @@ from pathlib import Path
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.family import SSD_MEANS, numbers_text
 from minicaffe.detection.inputs import image_inputs
-from minicaffe.errors import on_one_line, pasted, shortened
+from minicaffe.errors import first_of, on_one_line, pasted, shortened
 from minicaffe.formats.forks import grouped
 
 from .matching import Pair, Runnable, best_of, pairs_of, runnable
+from .preparation import preparations
 from .scan import IMAGE, LINK, NET, ORDER, SETTINGS, SHOWN, SOLVER, WEIGHTS, Item, scan
-from .steps import Step, example_image, lacking_nets, names_of, steps_of
+from .steps import Step, example_image, lacking_nets, names_of, nearest, steps_of
 
 NEXT = "What to do next"
 COMMON_MEANS = (
@@ -87,6 +88,8 @@ def look(folder: str | PathLike[str], *, fork: str = "") -> Report:
     settings = found[0].content if len(found) == 1 else None
     report.pairs = pairs_of(nets, report.of(WEIGHTS), settings, fork)
     report.runnable, report.unmade = runnable(report.pairs, nets, settings, fork)
+    if not report.of(WEIGHTS) and (more := len(nets) - len(report.runnable) - len(report.unmade)) > 0:
+        report.left_out.append(f"the commands for {more} more nets: run minicaffe port on their own folders")
     report.facts = list(dict.fromkeys(fact for item in report.items for fact in item.facts))
     report.missing = list(_missing(report))
     report.steps = list(steps_of(report))
@@ -96,7 +99,9 @@ def look(folder: str | PathLike[str], *, fork: str = "") -> Report:
 def _missing(report: Report) -> Iterator[str]:
     fitting, nets = {pair.weights.path for pair in report.best}, report.of(NET)
     if not nets and not report.of(WEIGHTS):
-        yield "neither a prototxt nor weights: is it another folder?"
+        unread = [item.path for item in report.items if item.kind == NET]
+        what = "neither a prototxt nor weights: is it another folder?"
+        yield f"a prototxt that can be used: the problem of {first_of(unread)} is above" if unread else what
     for item in report.of(WEIGHTS):
         if item.path not in fitting:
             near = next((pair for pair in report.pairs if pair.weights.path == item.path), None)
@@ -112,9 +117,7 @@ def _missing(report: Report) -> Iterator[str]:
     for file, _, place in {one[0]: one for one in reversed(mean_files)}.values():
         if Path(file).name not in names:
             yield f"{file}, the mean file of {place.rstrip(')')}"
-    told = any(fact.startswith("mean ") for fact in report.facts)
-    if not told and any(one.weights and one.takes_means and image_inputs(one.made) for one in report.runnable):
-        yield f"the mean and the scale of the images: nothing here tells them. {COMMON_MEANS}"
+    yield from _unclear(report)
     unnamed: dict[int, list[str]] = {}
     for one in report.runnable:
         classes = one.task.classes
@@ -129,6 +132,25 @@ def _missing(report: Report) -> Iterator[str]:
         yield f"a net that can be made: {net}: {problem}"
     if report.runnable and not report.of(IMAGE):
         yield f"an image: the commands take {on_one_line(example_image())}; put yours in its place"
+
+
+def _unclear(report: Report) -> Iterator[str]:
+    """Yield what is not clear about the settings of nets with weights: means, factors, several files of settings."""
+    taking = [one for one in report.runnable if one.weights and one.takes_means and image_inputs(one.made)]
+    told = {one.net.path: preparations(report.items, one.net) for one in taking}
+    lacks_file = any(fact.startswith("mean file ") for fact in report.facts)
+    if not lacks_file and (untold := [path for path, found in told.items() if not found]):
+        nets = f" of {', '.join(untold)}" * (len(report.runnable) > 1)
+        yield f"the mean and the scale of the images{nets}: nothing here tells them. {COMMON_MEANS}"
+    for path, found in told.items():
+        if len(found) > 1:
+            says = "; ".join(one.says for one in found[:3]) + "; ..." * (len(found) > 3)
+            yield f"which mean and scale the images of {path} have: {says}. Give --mean and --scale-factor"
+    for one in report.runnable:
+        settings = nearest(report.of(SETTINGS), one.net)
+        if one.family is not None and not one.family.has_fixed_size and len(settings) > 1:
+            names = first_of([item.path for item in settings], ", ")
+            yield f"which settings {one.net.path} was trained with: give --cfg, one of {names}"
 
 
 Section = tuple[str, list[tuple[str, str]]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import string
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from minicaffe.detection.family import numbers_text
@@ -31,6 +31,7 @@ from minicaffe.porting.retarget import retarget
 from minicaffe.registry import exports
 
 from .matching import Runnable
+from .preparation import preparations
 from .scan import IMAGE, NAMES, NET, SETTINGS, SOLVER, STATE, WEIGHTS, Item, reading
 
 if TYPE_CHECKING:
@@ -93,9 +94,9 @@ class _Steps:
         """Yield the commands for a net."""
         words = _Words(self.report, one)
         if one.stage == 1 and one.weights and not lacking_nets(self.report, one):
-            yield Step("find faces", f"minicaffe detect {words.files} {words.photo} --draw out")
+            yield Step("find faces", f"minicaffe detect {words.files} {words.photo} --draw {self.output('out', '', of=one)[0]}")
         elif one.stage < 2:  # an MTCNN's others see pixels of boxes
-            yield words.result()
+            yield self.result(words, one)
         yield from self.to_onnx(one, words)
         if _has_torch_form(one.made):
             yield from self.installs("to-torch")
@@ -119,15 +120,20 @@ class _Steps:
             why = f"other classes, here {CLASSES - 1} and the background"
             yield Step(why, f"minicaffe retarget {words.net} --classes {CLASSES} --out {out}")
 
+    def result(self, words: _Words, one: Runnable) -> Step:
+        return words.result(lambda suffix, stem="out": self.output(stem, suffix, of=one)[0])
+
     def to_onnx(self, one: Runnable, words: _Words) -> Iterator[Step]:
         if not all(_has_onnx_form(one.made)):
             return
         yield from self.installs("export")
         (out,) = self.output("model", ".onnx", of=one)
         if one.weights and words.is_whole:
-            ends = f"--with-image --with-boxes --check --input {pasted(f'data={words.image}')}"
+            check = f" --check --input {pasted(f'data={words.image}')}" * words.has_image
+            ends = f"--with-image --with-boxes{check}"
             names = f"{words.cfg}{words.means}{words.classes}"
-            why = "to ONNX, from the photo to boxes, checked; the code that runs it: docs/porting.md, The whole detector"
+            checked = ", checked" * words.has_image  # on an image without objects there is nothing to compare
+            why = f"to ONNX, from the photo to boxes{checked}; docs/porting.md, The whole detector, has the code that runs it"
             yield Step(why, f"minicaffe export {words.files} -o {out} {ends}{names}")
         else:
             names = words.classes if one.task.command in ("detect", "segment") else ""
@@ -139,19 +145,21 @@ class _Words:
     """The words of a net's commands. files: the net, its weights and the options that it needs to load."""
 
     def __init__(self, report: Report, one: Runnable) -> None:
-        made, task, settings = one.made, one.task, report.of(SETTINGS)
+        made, task, settings = one.made, one.task, nearest(report.of(SETTINGS), one.net)
         self.task, self.made = task, made
         self.net = report.path(one.net)
         weights = report.path(one.weights) if one.weights else "--random-weights"
         self.files = f"{self.net} {weights}{_fork(report)}" + " --skip-unknown" * bool(made.skipped)
-        images = [str(report.folder / item.path) for item in report.of(IMAGE)] or [example_image()]
+        images = [str(report.folder / item.path) for item in report.of(IMAGE)]
+        self.has_image = bool(images)
+        images = images or [example_image()]
         self.image, self.second = images[0], images[min(1, len(images) - 1)]
         self.photo = pasted(self.image, path=True)
         self.takes = next(iter(image_inputs(made)), "")
         has_settings = one.family is not None and not one.family.has_fixed_size
         self.check = "" if one.weights is None and _is_chaotic(made) else " --check"
         self.cfg = f" --cfg {report.path(settings[0])}" if len(settings) == 1 and has_settings else ""
-        self.means = MTCNN_INPUT if one.stage else _means(report) if one.takes_means else ""
+        self.means = MTCNN_INPUT if one.stage else means_of(report, one)
         names = names_of(report, task)
         option = {"read": "--alphabet-file"}.get(task.command, "--classes")
         self.classes = f" {option} {report.path(names)}" if names else ""
@@ -166,23 +174,25 @@ class _Words:
             return self.task.command == "detect"
         return False
 
-    def result(self) -> Step:
-        """Return the command that gives the net's results."""
+    def result(self, out: Callable[..., str]) -> Step:
+        """Return the command that gives the net's results. out: names what is written."""
         means = self.means
         if self.task.command == "detect":
             what = "faces" if self.task.classes and "face" in (self.task.classes.names or ()) else "objects"
-            return Step(f"find {what}", f"minicaffe detect {self.files} {self.photo}{self.cfg}{means}{self.classes} --draw out")
+            return Step(
+                f"find {what}", f"minicaffe detect {self.files} {self.photo}{self.cfg}{means}{self.classes} --draw {out('')}"
+            )
         if self.task.command == "classify":
             return Step("the best classes of an image", f"minicaffe classify {self.files} {self.photo}{means}{self.classes}")
         if self.task.command == "segment":
-            rest = f"{means}{self.classes} --out out"
+            rest = f"{means}{self.classes} --out {out('')}"
             return Step("the class of each pixel", f"minicaffe segment {self.files} {self.photo}{rest}")
         if self.task.command == "pose":
-            return Step("find people", f"minicaffe pose {self.files} {self.photo}{means} --out out")
+            return Step("find people", f"minicaffe pose {self.files} {self.photo}{means} --out {out('')}")
         if self.task.command == "flow":
             second = pasted(self.second, path=True)
             why = "the flow from one image to another"
-            return Step(why, f"minicaffe flow {self.files} {self.photo} {second}{means} --draw flow.png")
+            return Step(why, f"minicaffe flow {self.files} {self.photo} {second}{means} --draw {out('.png', 'flow')}")
         digits = self.task.classes is not None and self.task.classes.number in (2, len(string.digits) + 1)  # 2: a CTPN's
         if self.task.command == "read" and (self.classes or digits):
             return Step("read text", f"minicaffe read {self.files} {self.photo}{self.cfg}{means}{self.classes}")
@@ -194,7 +204,9 @@ def steps_of(report: Report) -> Iterator[Step]:
     """Yield the commands to go on with."""
     steps = _Steps(report, len(report.runnable) == 1)
     for one in report.runnable:
-        yield from steps.of_net(one)
+        for step in steps.of_net(one):
+            is_of_net = not (steps.single or step.command.startswith("pip"))
+            yield replace(step, why=f"{one.net.path}: {step.why}") if is_of_net else step
     folder = pasted(str(report.folder), path=True)
     forks = dict.fromkeys(name for problem in report.unmade.values() for name in re.findall(r"--fork ([\w-]+)", problem))
     for fork in forks:
@@ -216,6 +228,20 @@ def steps_of(report: Report) -> Iterator[Step]:
 
 def _fork(report: Report) -> str:
     return f" --fork {pasted(report.fork)}" if report.fork else ""
+
+
+def nearest(items: Sequence[Item], net: Item) -> list[Item]:
+    """Return those of the files that lie in the net's folder, else in the folder around it, and so on; else all."""
+    for folder in PurePath(net.path).parents:
+        if found := [item for item in items if PurePath(item.path).parent == folder]:
+            return found
+    return list(items)
+
+
+def means_of(report: Report, one: Runnable) -> str:
+    """Return --mean and --scale-factor of a net that takes them, if the folder is clear about them; else ""."""
+    found = preparations(report.items, one.net) if one.takes_means else []
+    return found[0].options if len(found) == 1 else ""
 
 
 def example_image() -> str:
@@ -281,14 +307,3 @@ def _deploys(item: Item, fork: str) -> bool:
             deployed = deploy(item.content, state_applied(item.content.param, TEST, 0, ()).state)
             return bool(Net(parse_net(deployed.text, item.path), TEST, fork=fork))
     return False
-
-
-def _means(report: Report) -> str:
-    """Return --mean and --scale-factor, as far as the folder tells them in one way."""
-    means = {fact.split()[1] for fact in report.facts if fact.startswith("mean ") and not fact.startswith("mean file")}
-    scales = {fact.split()[1].rstrip(",") for fact in report.facts if fact.startswith("scale ")}
-    text = ""
-    if len(means) == 1:
-        values = next(iter(means)).split(",")
-        text += f" --mean {pasted(','.join(values * (3 if len(values) == 1 else 1)))}" if len(values) in (1, 3) else ""
-    return text + (f" --scale-factor {next(iter(scales))}" if len(scales) == 1 else "")
