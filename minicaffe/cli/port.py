@@ -55,7 +55,7 @@ def port_command(options: Options) -> None:
         check_no_input("--out", options.out, (str(report.folder / path) for path in kept))
     if not report.of(NET) and not report.of(WEIGHTS):
         echo(text(report))
-        raise Error(f"{options.folder}: nothing can be proposed; missing: {report.missing[0]}")
+        raise Error(f"{options.folder}: {report.missing[0]}")
     if options.run:
         image = next(iter(report.of(IMAGE)), None)
         tried = try_all(report.best, report.folder, image)

@@ -100,8 +100,8 @@ def _missing(report: Report) -> Iterator[str]:
     fitting, nets = {pair.weights.path for pair in report.best}, report.of(NET)
     if not nets and not report.of(WEIGHTS):
         unread = [item.path for item in report.items if item.kind == NET]
-        what = "neither a prototxt nor weights: is it another folder?"
-        yield f"a prototxt that can be used: the problem of {first_of(unread)} is above" if unread else what
+        what = "neither a prototxt nor weights: give the folder of a model"
+        yield f"no prototxt can be used: the problems of {first_of(unread)} are above" if unread else what
     for item in report.of(WEIGHTS):
         if item.path not in fitting:
             near = next((pair for pair in report.pairs if pair.weights.path == item.path), None)
