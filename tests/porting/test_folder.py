@@ -444,7 +444,7 @@ def test_what_is_no_folder(tmp_path: Path, name: str, why: str) -> None:
 
 
 def test_an_empty_folder_and_one_that_leads_into_itself(tmp_path: Path) -> None:
-    assert look(tmp_path).missing == ["neither a prototxt nor weights: is it another folder?"]
+    assert look(tmp_path).missing == ["neither a prototxt nor weights: give the folder of a model"]
     (tmp_path / "again").symlink_to(tmp_path)
     deep = tmp_path
     for _ in range(14):
