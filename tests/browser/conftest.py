@@ -86,9 +86,9 @@ def two_layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def axe() -> str:
     """The source of axe-core."""
-    found = find_spec("axe_core_python")
+    found = find_spec("axe_playwright_python")
     if found is None or found.origin is None:
-        pytest.skip("axe-core-python is not installed")
+        pytest.skip("axe-playwright-python is not installed")
     return Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
 
 

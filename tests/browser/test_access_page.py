@@ -1,6 +1,6 @@
 """The pages for every reader: what axe finds, zoom and narrow screens, a phone, keys alone, the focus, the walk of the steps.
 
-Needs Playwright and axe-core-python (the `browser` extra) and a Chromium on the PATH.
+Needs Playwright and axe-playwright-python (the `browser` extra) and a Chromium on the PATH.
 """
 
 from __future__ import annotations

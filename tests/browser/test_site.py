@@ -1,6 +1,6 @@
 """The site of the documentation: every link, every page on a phone, what axe finds in light and dark.
 
-Needs Zensical (the extra `docs`), Playwright and axe-core-python (the extra `browser`) and a Chromium on the PATH.
+Needs Zensical (the extra `docs`), Playwright and axe-playwright-python (the extra `browser`) and a Chromium on the PATH.
 """
 
 from __future__ import annotations
