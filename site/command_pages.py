@@ -69,5 +69,5 @@ def commands_index() -> str:
     parts = ["# Commands"]
     for group, names in GROUPS.items():
         rows = [f"| [{name}]({name}.md) | {COMMANDS[name].capitalize()}. |" for name in names]
-        parts.append(f"## {group}\n\n| command | |\n|---|---|\n" + "\n".join(rows))
+        parts.append(f"## {group}\n\n| command | what it does |\n|---|---|\n" + "\n".join(rows))
     return "\n\n".join(parts) + "\n"

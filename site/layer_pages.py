@@ -145,5 +145,5 @@ def layers_index() -> str:
     parts = []
     for family, kinds in by_family().items():
         rows = (f"| [{kind}]({kind}.md) | {summary_of(CATALOGUE[kind]).replace('|', chr(92) + '|')} |" for kind in kinds)
-        parts.append(f"## {family}\n\n| type | |\n|---|---|\n" + "\n".join(rows))
+        parts.append(f"## {family}\n\n| type | what it does |\n|---|---|\n" + "\n".join(rows))
     return "# Layers\n\n[One table](../layers.md) shows which tools support each type.\n\n" + "\n\n".join(parts) + "\n"
