@@ -37,7 +37,7 @@ OWN_HANDLERS = ("minicaffe.command", "minicaffe.solver", "minicaffe.tool")
 
 def inform(text: str) -> None:
     """Print a line on stderr, which -q leaves out."""
-    command.info("%s", text)
+    command.info("%s", written_out(text))  # escaped in the record, too: other handlers get it
 
 
 def warn(message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -20,6 +21,7 @@ from terminal_text import foreign
 
 from minicaffe import files
 from minicaffe.cli import main
+from minicaffe.cli.terminal import inform, saying, warn
 from minicaffe.errors import on_one_line, written_out
 from minicaffe.layers.python import python
 
@@ -169,3 +171,11 @@ def test_a_file_is_written_even_if_nobody_reads_the_text(words: list[object], wr
         assert process.wait(60) == 1
         assert not process.stderr or b"Error" not in process.stderr.read()
     assert Path(written).exists()
+
+
+def test_records_of_the_log_are_escaped(caplog: pytest.LogCaptureFixture) -> None:
+    """Other handlers than the command's get them, too: a byte of a name that is not UTF-8 ended pytest's own process."""
+    for say in (inform, warn):
+        with saying(logging.INFO):
+            say("a\udcff\x1b[31m")
+    assert [record.getMessage() for record in caplog.records] == [r"a\xff\x1b[31m", r"WARNING: a\xff\x1b[31m"]
