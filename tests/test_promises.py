@@ -52,15 +52,19 @@ SECURITY.md lists the limits
 Checks for each format:
 From Python:
 The check sums every blob
-The moment is random
-These are findings:
+This is cheap
+Both kill at random moments
+Each of these is a finding:
 Seconds are CPU time
-The rows of 3,602
+There they are wall-clock
+A finding is an exception
 The scale is
 1,550 nets draw
+These numbers differ
 Both findings concern
+A script or a Python layer may fork
 Ctrl-C during the imports
-You can delete it
+You can delete this file
 """,
 }
 """Beginnings of sentences that say what they are about, what minicaffe cannot do, or what the reader should."""
