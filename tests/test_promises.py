@@ -24,27 +24,34 @@ NO_PROMISE = {
     "SECURITY.md": """
 Files may come from strangers.
 What you pass to a function
+What a file contains
+Users who may write
 Treat both as
-`python -m minicaffe` lets Python itself
+With `python -m minicaffe`, Python itself
+The command `minicaffe` does not
 The defaults are above any published model
+A service that accepts
 Whoever knows the address
-Some things remain.
-Another program that cuts a weights file short
+minicaffe does not protect
+If another program shortens
+Whoever can change a folder
 A hard link is
 The limits bound memory
+They do not bound
 A model can be
-To check what is installed
+To check the installed packages
 On 22 November 2026
-They lack two things:
+PyPI's list lacks
 HDF5.
-The library in h5py
-Crafted files reach
+Crafted files cause
+HDF5 2.1 and 2.2 fix
 Read a stranger's
 Python 3.10.
 Pillow 13 needs
-On 3.10 there is
+Python 3.10 gets
 Please report
-A file that ends the process
+Include a file
+A file is also a vulnerability
 """,
     "reliability.md": """
 This page describes how
