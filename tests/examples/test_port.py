@@ -31,7 +31,7 @@ def script(name: str) -> ModuleType:
 def run(*words: str) -> str:
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 @pytest.fixture
