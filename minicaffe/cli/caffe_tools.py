@@ -55,20 +55,24 @@ class ConvertImagesetOptions:
     shuffle: bool = option("--shuffle", "Store the images in a random order.")
     seed: int = option("--seed", "Seed of --shuffle.", type=click.IntRange(0), default=0)
     backend: str = option("--backend", "Kind of the database.", type=click.Choice(BACKENDS), default="lmdb")
-    resize_width: int | None = option("--resize-width", "Resize to this width; give both.", type=click.IntRange(0))
-    resize_height: int | None = option("--resize-height", "Resize to this height; give both.", type=click.IntRange(0))
-    check_size: bool = option("--check-size", "Raise an error if the images differ in size.")
+    resize_width: int | None = option("--resize-width", "Resize to this width; needs --resize-height.", type=click.IntRange(0))
+    resize_height: int | None = option(
+        "--resize-height", "Resize to this height; needs --resize-width.", type=click.IntRange(0)
+    )
+    check_size: bool = option("--check-size", "Stop with an error if the images differ in size.")
     encoded: bool = option("--encoded", "Store image files instead of pixels.")
-    encode_type: str = option("--encode-type", "Format to store.  [default: the file's]", default="", metavar="png|jpg")
+    encode_type: str | None = option(
+        "--encode-type", "Format of the stored image files; implies --encoded.  [default: the file's]", metavar="png|jpg"
+    )
     skip_unreadable: bool = option("--skip-unreadable", "Leave out unreadable images instead of stopping.")
 
 
 @with_options(ConvertImagesetOptions, GflagsCommand)
 def convert_imageset_command(options: ConvertImagesetOptions) -> None:
-    """Make the database DB of the images that LIST names, one `NAME LABEL` per line, in the folder ROOT.
+    """Make the database DB of images in the folder ROOT. LIST has one `NAME LABEL` per line.
 
-    DB appears when it is complete; an interrupted run leaves nothing. The images, and the targets of links, must lie in ROOT,
-    in the working directory or where --allow permits.
+    DB appears when it is complete; an interrupted run leaves nothing. Images, and the targets of links, must be in ROOT, in the
+    working directory or in a place that --allow names.
 
     Example:  minicaffe convert-imageset photos/ train.txt train_lmdb --resize-width 256 --resize-height 256 --shuffle
     """
@@ -107,7 +111,7 @@ def _stored(image: Listed, options: ConvertImagesetOptions) -> caffe_pb2.Datum:
     if options.resize_width and options.resize_height:
         pixels = resized(pixels, options.resize_height, options.resize_width)
     suffix = path.suffix.lower().lstrip(".")
-    kind = options.encode_type.lower().lstrip(".") or (suffix if options.encoded else "")
+    kind = (options.encode_type or "").lower().lstrip(".") or (suffix if options.encoded else "")
     if not kind:
         if options.encoded:
             raise DataError(f"{path}: its name does not end in an image format: give --encode-type")
@@ -174,10 +178,10 @@ class ExtractFeaturesOptions(StateOptions, Tf32Options, ThreadOptions):
 
 @with_options(ExtractFeaturesOptions, GflagsCommand)
 def extract_features_command(options: ExtractFeaturesOptions) -> None:
-    """Run NBATCHES batches through the net in phase TEST and store the contents of blobs, one Datum of floats per item.
+    """Run NBATCHES batches through the net in phase TEST; store each item of the blobs as a Datum of floats.
 
-    Each blob has a database of its own. Keys are 0000000000, 0000000001, ... The net reads its images by data layers; for the
-    regions of a detector and images by name use features.
+    Each blob has its own database. Keys are 0000000000, 0000000001, ... A data layer of the net reads the images. For the
+    regions of a detector, and for image files on the command line, use features.
 
     Example:  minicaffe extract-features net.caffemodel test.prototxt fc7,prob fc7_lmdb,prob_lmdb 10
     """
@@ -237,12 +241,12 @@ class UpgradeOptions(UnknownFieldOptions):
     source: str = argument(metavar="IN")
     target: str = argument(metavar="OUT")
     solver: bool = option("--solver", "Read IN as a solver prototxt.")
-    binary: bool = option("--binary", "Read IN as a .caffemodel, whatever its name.")
+    binary: bool = option("--binary", "Read IN as a .caffemodel, whatever its name is.")
 
 
 @with_options(UpgradeOptions)
 def upgrade_command(options: UpgradeOptions) -> None:
-    """Convert IN, a net prototxt, solver prototxt (--solver) or .caffemodel of any age, to the current format; write it to OUT.
+    """Convert an old net prototxt, solver prototxt (--solver) or .caffemodel IN to the current format; write it to OUT.
 
     The names of Caffe's tools also work: upgrade_net_proto_text, upgrade_net_proto_binary, upgrade_solver_proto_text.
 

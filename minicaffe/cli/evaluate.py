@@ -31,23 +31,23 @@ from .terminal import echo, inform
 class Options(DetectorOptions):
     net: str = argument()
     weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS ANNOTATIONS")
-    split: str | None = option("--split", "List of a VOC, folder of a YOLO dataset.  [default: test, or val]", metavar="NAME")
+    split: str | None = option(
+        "--split", "Image list of a VOC dataset, or folder of a YOLO dataset.  [default: test, or val]", metavar="NAME"
+    )
     images: str | None = images_option()
-    threshold: float = option("--threshold", "Lowest score counted.", type=FiniteRange(0, 1), default=0.01)
-    max_detections: int = option("--max-detections", "Maximum per image.", type=click.IntRange(1), default=100)
-    out: str | None = option("-o --out", "Write the numbers there too.", metavar="FILE.json")
+    threshold: float = option("--threshold", "Lowest score of a detection.", type=FiniteRange(0, 1), default=0.01)
+    max_detections: int = option("--max-detections", "Maximum of detections per image.", type=click.IntRange(1), default=100)
+    out: str | None = option("-o --out", "Also write the numbers there.", metavar="FILE.json")
     json_file: str | None = option("--json", "The old name of --out.", metavar="FILE.json", hidden=True)
     draw: str | None = option("--draw", "Draw the precision-recall curves.", metavar="FILE.png")
 
 
 @with_options(Options)
 def evaluate_command(options: Options) -> None:
-    """Print the detector's average precision for each class of the images of ANNOTATIONS, as PASCAL VOC and COCO count it.
+    """Measure a detector's average precision on the images of ANNOTATIONS, by the rules of PASCAL VOC and COCO.
 
-    NET is the detector's test prototxt, with WEIGHTS.
-
-    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, a folder of VOC's or YOLO's form, or labelImg's: a folder with
-    .xml files. Each image has the name of its .xml. COCO's precision needs the extra coco.
+    NET is the detector's test prototxt. ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, a VOC or YOLO folder, or
+    a folder with .xml files of labelImg, whose images have the same names. COCO's numbers need the extra coco.
 
     Example:  minicaffe evaluate test.prototxt net.caffemodel VOCdevkit/VOC2007 --cfg end2end.yml --draw curves.png
 

@@ -33,14 +33,14 @@ FOLDERS = ("", "commands", "layers", "tutorials", "examples", "api")
 @dataclass(frozen=True, kw_only=True)
 class DocsOptions:
     page: str | None = argument(metavar="[PAGE]", required=False)
-    no_browser: bool = option("--no-browser", "Only print the address.")
+    no_browser: bool = option("--no-browser", "Print the address without opening a browser.")
 
 
 @with_options(DocsOptions)
 def docs_command(options: DocsOptions) -> None:
-    """Show the documentation's site in the browser, until Ctrl-C. Nothing but this machine is asked.
+    """Open the documentation in the browser, until Ctrl-C. This works offline.
 
-    PAGE is a command, a layer type or a page's name. The site must be built in this minicaffe's clone.
+    PAGE is a command, a layer type or the name of a page. The site must be built in the clone of minicaffe.
 
     Example:  minicaffe docs
 
@@ -84,15 +84,17 @@ def _page(site: Path, name: str) -> Path:
 @dataclass(frozen=True, kw_only=True)
 class LayersOptions:
     kind: str | None = argument(metavar="[TYPE]", required=False)
-    markdown: bool = option("--markdown", "Print docs/layers.md: a row for each type, with its tools (needs PyTorch).")
-    out: str | None = option("-o --out", "Write it there.", metavar="FILE.md")
+    markdown: bool = option(
+        "--markdown", "Print docs/layers.md: a table of all types and the tools that support them (needs PyTorch)."
+    )
+    out: str | None = option("-o --out", "Write the Markdown there.", metavar="FILE.md")
 
 
 @with_options(LayersOptions)
 def layers_command(options: LayersOptions) -> None:
-    """List the layer types, built in and of installed packages, one per line; for TYPE print its reference.
+    """List the layer types, built in and of installed packages, one per line. For TYPE, print its reference.
 
-    That is its formula, bottoms and tops, errors, fields with their defaults, and an example block.
+    The reference has the formula, bottoms and tops, errors, fields with their defaults, and an example.
 
     Example:  minicaffe layers
 
@@ -139,14 +141,14 @@ class ForksOptions:
     name: str | None = argument(required=False)
     as_json: bool = option("--json", "Print a JSON list of forks and their fields.")
     markdown: bool = option("--markdown", "Print docs/forks.md.")
-    out: str | None = option("-o --out", "Write it there.", metavar="FILE.md")
+    out: str | None = option("-o --out", "Write the Markdown there.", metavar="FILE.md")
 
 
 @with_options(ForksOptions)
 def forks_command(options: ForksOptions) -> None:
-    """List what the fields of Caffe's forks mean here, for one fork or all.
+    """List how minicaffe treats the fields of Caffe's forks, for one fork or all.
 
-    A field is honoured, has no effect on the numbers, is refused, or would change the numbers and is not supported.
+    A field is honoured, has no effect on the numbers, is refused, or is not built although it would change the numbers.
 
     Example:  minicaffe forks segnet
     """

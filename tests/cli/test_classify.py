@@ -59,7 +59,7 @@ def test_the_best_classes(folder: Path) -> None:
         lines[0] == "red.png:" and lines[1].endswith("  red") and lines[3] == "blue.png:" and lines[4].endswith("  blue, sky")
     )
     assert len(lines) == 6 and float(lines[1].split()[0]) > float(lines[2].split()[0])
-    assert result.stderr == "Taken: means 0,0,0, factor 0.01 (--mean and --scale-factor change them)\n"
+    assert result.stderr == "Preprocessing: means 0,0,0, factor 0.01 (--mean and --scale-factor change them)\n"
     old = run("classify", "deploy.prototxt", "net.caffemodel", "red.png", "--labels", "labels.txt", "--top", 2, *MEAN)
     assert old.stdout.splitlines() == lines[:3]
     assert best("green.png", *MEAN) == ["class 1"]

@@ -636,8 +636,9 @@ def test_detect_names_the_settings_when_nothing_is_found(folder: Path) -> None:
     result = run(*arguments, "--threshold", "0.99", "--scale", "50")
     assert result.exit_code == 0, result.output
     assert re.search(
-        r"Taken: short side 50, long side at most 1000, means 102.98,115.947,122.772, NMS 0.3 \(--cfg FILE.yml changes them.*\n"
-        r'nothing reaches --threshold 0.99: the best score is 0\.\d+\. Check the line "Taken" above$',
+        r"Preprocessing: short side 50, long side at most 1000, means 102.98,115.947,122.772, NMS 0.3 "
+        r"\(--cfg FILE.yml changes them.*\n"
+        r'nothing reaches --threshold 0.99: the best score is 0\.\d+\. Check the line "Preprocessing" above$',
         result.stderr,
     )
     (folder / "some.yml").write_text("TEST:\n  SCALES: [40, 60]\n")
@@ -736,7 +737,7 @@ def test_quiet_and_verbose(folder: Path) -> None:
     assert plain.exit_code == quiet.exit_code == verbose.exit_code == 0, plain.output
     assert "nothing reaches --threshold" in plain.stderr and quiet.stderr == ""
     assert "layers set up for TEST" in verbose.stderr and "layers set up" not in plain.stderr
-    said = [line for line in verbose.stderr.splitlines() if line.startswith(("Taken: ", "nothing reaches"))]
+    said = [line for line in verbose.stderr.splitlines() if line.startswith(("Preprocessing: ", "nothing reaches"))]
     assert said == plain.stderr.splitlines()
     assert run(*words).stderr == plain.stderr
     warned = run("run", "detector.prototxt", "-q")

@@ -221,7 +221,7 @@ def test_mistakes(words: list[str], message: str, folder: Path) -> None:
 def test_the_settings_are_printed(folder: Path) -> None:
     """What the photos were scaled to is not in the prototxt: without --cfg the numbers may be those of other settings."""
     words = ("evaluate", *NET, SHAPES / "scene.json")
-    assert "Taken: short side 600, long side at most 1000" in run(*words).stderr
+    assert "Preprocessing: short side 600, long side at most 1000" in run(*words).stderr
     assert f"(from {CFG[1]})" in run(*words, *CFG).stderr
 
 

@@ -179,7 +179,7 @@ def test_the_command_runs_a_cascade() -> None:
     assert result.exit_code == 0 and "class 2  0.606  x1   12.9  y1   10.5" in result.output, result.output
     result = CliRunner().invoke(main, [*words, "0.9"])
     assert "nothing reaches --threshold 0.9: the best score is 0.605" in result.output
-    size = "Taken: short side 600, long side at most 1000, sides multiples of"
+    size = "Preprocessing: short side 600, long side at most 1000, sides multiples of"
     assert f"{size} 32, means 102.98,115.947,122.772, NMS 0.3 (--cfg" in result.output
     Path("cascade.yml").write_text("TEST: { SCALE_MULTIPLE_OF: 48, NMS: 0.4 }")
     result = CliRunner().invoke(main, [*words, "0.9", "--cfg", "cascade.yml"])
@@ -246,7 +246,7 @@ def test_a_ctpn_through_detect_and_read() -> None:
     result = CliRunner().invoke(main, ["detect", "ctpn.prototxt", "ctpn.caffemodel", "photo.png", "--threshold", "0"])
     assert result.exit_code == 0 and "text  0.933  x1  160.0" in result.output, result.output
     result = CliRunner().invoke(main, ["detect", "ctpn.prototxt", "ctpn.caffemodel", "photo.png", "--threshold", "1"])
-    assert "Taken: short side 600, long side at most 1000, means 102.98,115.947,122.772 (--cfg" in result.output
+    assert "Preprocessing: short side 600, long side at most 1000, means 102.98,115.947,122.772 (--cfg" in result.output
     words = ["read", "ctpn.prototxt", "ctpn.caffemodel", "photo.png"]
     printed = CliRunner().invoke(main, words).stdout
     assert printed == "photo.png: 1 line of text\n  0.933  x1  160.0  y1  295.5  x2  399.0  y2  327.5\n"

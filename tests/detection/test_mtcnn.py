@@ -27,7 +27,7 @@ MOVES = {"det1": (0.1, -0.2, 0.3, 0.1), "det2": (0, 0.05, -0.5, 0.22), "det3": (
 DETECT = ["detect", "det1.prototxt", "det1.caffemodel"]
 SAID = """\
 det1.prototxt is MTCNN's first net; det2.prototxt and det3.prototxt, beside it, are run after it
-Taken: means 127.5,127.5,127.5, factor 0.0078125, faces >= 20 pixels, pyramid factor 0.709, first thresholds 0.6,0.7 \
+Preprocessing: means 127.5,127.5,127.5, factor 0.0078125, faces >= 20 pixels, pyramid factor 0.709, first thresholds 0.6,0.7 \
 (--mean, --min-face and --scale-factor change them)
 """
 
@@ -217,8 +217,10 @@ def test_the_command_draws_and_saves() -> None:
 def test_the_commands_settings() -> None:
     result = CliRunner().invoke(main, [*DETECT, "photo.png", "--min-face", "21"])
     taken = "means 127.5,127.5,127.5, factor 0.0078125, faces >= 21 pixels, pyramid factor 0.709, first thresholds 0.6,0.7"
-    assert f"Taken: {taken} (--mean, --min-face and --scale-factor change them)\n" in result.stderr, result.output
-    assert result.stderr.endswith('nothing reaches --threshold 0.7: the best score is 0. Check the line "Taken" above\n')
+    assert f"Preprocessing: {taken} (--mean, --min-face and --scale-factor change them)\n" in result.stderr, result.output
+    assert result.stderr.endswith(
+        'nothing reaches --threshold 0.7: the best score is 0. Check the line "Preprocessing" above\n'
+    )
     Path("mtcnn.yml").write_text("TEST: { MIN_FACE: 21, STAGE_THRESHOLDS: [0.5, 0.6], PYRAMID_FACTOR: 0.5 }")
     result = CliRunner().invoke(main, [*DETECT, "photo.png", "--cfg", "mtcnn.yml"])
     assert "faces >= 21 pixels, pyramid factor 0.5, first thresholds 0.5,0.6" in result.stderr

@@ -149,7 +149,7 @@ def test_the_command_names_means_and_factor_when_nothing_is_found(net: Net) -> N
     result = run("--threshold", "1", "--mean", "1,2,3.5", "--scale-factor", "0.5")
     assert result.exit_code == 0, result.output
     assert re.search(
-        r"Taken: means 1,2,3.5, factor 0.5 \(--mean.*\nnothing reaches --threshold 1: the best score is \S+ Check",
+        r"Preprocessing: means 1,2,3.5, factor 0.5 \(--mean.*\nnothing reaches --threshold 1: the best score is \S+ Check",
         result.stderr,
     )
 

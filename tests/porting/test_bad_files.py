@@ -102,7 +102,7 @@ def refused(command: str, *words: str) -> Result:
     """Assert that a command fails with one line that contains the words, and changes no file."""
     before = contents()
     ran = CliRunner().invoke(main, shlex.split(command), catch_exceptions=False)
-    (line,) = (line for line in ran.stderr.splitlines() if not line.startswith("Taken: "))
+    (line,) = (line for line in ran.stderr.splitlines() if not line.startswith("Preprocessing: "))
     assert ran.exit_code == 1 and line.startswith("minicaffe: "), ran.output
     for word in words:
         assert word in line
@@ -173,7 +173,7 @@ def test_all_operators_that_cannot_be_imported() -> None:
 def test_a_picture_that_is_none_and_a_line_for_all() -> None:
     before = contents()
     ran = CliRunner().invoke(main, f"{FEATURES} text.png --out there".split())
-    said = [line for line in ran.stderr.splitlines() if not line.startswith("Taken: ")]
+    said = [line for line in ran.stderr.splitlines() if not line.startswith("Preprocessing: ")]
     assert said[0].startswith("minicaffe: text.png: cannot read the image")
     assert said[1:] == ["minicaffe: 1 of 1 images could not be done"]
     assert ran.exit_code == 1
@@ -250,7 +250,7 @@ def test_a_disk_that_is_full(use: str) -> None:
     before = {name for name, content in contents().items() if content is not None}
     with full_disk():
         ran = CliRunner().invoke(main, shlex.split(command.format(name or "out")))
-    (line,) = (line for line in ran.stderr.splitlines() if not line.startswith("Taken: "))
+    (line,) = (line for line in ran.stderr.splitlines() if not line.startswith("Preprocessing: "))
     assert re.fullmatch(r"minicaffe: (\w\S*): cannot be written: .*File too large.*", line), line
     written = line.split(": ")[1]
     assert Path(written).name in (name, "p.caffemodel", "model.safetensors", "a.npz")
