@@ -151,6 +151,8 @@ def deploy_command(options: DeployOptions) -> None:
         inform(f"{kind}: {listed(f'{name} {shape_text(net.blobs[name].shape)}' for name in names)}")
     if deployed.options:
         inform(f"options for classify and run: {on_one_line(deployed.options)}")
+    if deployed.advice:
+        inform(on_one_line(deployed.advice))
 
 
 def _write_text(text: str, layers: int, out: str | None) -> None:

@@ -162,7 +162,7 @@ def test_settings_of_training_change_no_detection(folder: Path) -> None:
 def test_parquet_of_nobodys_is_left_alone(folder: Path) -> None:
     Path("found").mkdir()
     pq.write_table(pa.table({"a": [1]}), "found/part-00000.parquet")
-    assert "has Parquet files that no run of `minicaffe detect` wrote" in detect("photos", "--out", "found").stderr
+    assert "has Parquet files that neither `minicaffe detect` nor `features` wrote" in detect("photos", "--out", "found").stderr
     assert pq.read_table("found").to_pylist() == [{"a": 1}]
 
 
