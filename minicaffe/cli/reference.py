@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
@@ -132,8 +131,7 @@ def _is_markdown(options: LayersOptions | ForksOptions, text: Callable[[], str])
 
 def _first_line(text: str) -> str:
     """Return a docstring's first paragraph on one line, without the parts that only a reader of the source needs."""
-    line = text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no LayerError.")
-    return re.sub(r" \(see the module[^)]*\)", "", line)
+    return text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no LayerError.")
 
 
 @dataclass(frozen=True, kw_only=True)
