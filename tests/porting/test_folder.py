@@ -237,8 +237,8 @@ def test_without_weights_and_images(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     report = look("net")
     commands = [step.command for step in report.steps]
     assert commands[0] == f"minicaffe classify net/deploy.prototxt --random-weights {SHAPES / 'scene.png'}"
-    assert "weights: no .caffemodel or .caffemodel.h5 is here: the commands take random ones" in report.missing
-    assert f"an image: the commands take {SHAPES / 'scene.png'}; put yours in its place" in report.missing
+    assert "weights: no .caffemodel or .caffemodel.h5; the commands use random weights" in report.missing
+    assert f"an image: the commands use {SHAPES / 'scene.png'}; replace it with yours" in report.missing
     run_all(commands)
     (tmp_path / "net" / "deploy.prototxt").write_text(TRAIN)
     commands = [step.command for step in look("net").steps]
@@ -277,7 +277,7 @@ def test_a_fork_that_a_net_needs_is_a_command(tmp_path: Path, monkeypatch: pytes
     Path("net.prototxt").write_text(NET % ("ReLU", 5))
     report = look(".")
     assert [step.command for step in report.steps] == ["minicaffe port . --fork textboxes"]
-    assert f"a net that can be made: net.prototxt: {problem}" in report.missing
+    assert f"a net that can be built: net.prototxt: {problem}" in report.missing
     assert look(".", fork="textboxes").steps == []
 
 
@@ -503,6 +503,6 @@ def test_other_families_are_detected_too(tmp_path: Path) -> None:
         f"minicaffe export {files} -o model.onnx --check",
     ]
     (mean,) = (
-        one for one in report.missing if one.startswith("the mean and the scale of the images: nothing here tells them. ")
+        one for one in report.missing if one.startswith("the mean and the scale of the images: no file gives them. ")
     )
-    assert "detect takes 104,117,123 for an SSD" in mean and "--mean 127.5,127.5,127.5 --scale-factor 0.007843" in mean
+    assert "detect subtracts 104,117,123 for an SSD" in mean and "--mean 127.5,127.5,127.5 --scale-factor 0.007843" in mean
