@@ -197,9 +197,8 @@ def extract_features_command(options: ExtractFeaturesOptions) -> None:
         raise Error(f'the net has no blob "{unknown[0]}"{names_near(unknown[0], loaded.blobs)}')
     if loaded.inputs:
         raise Error(
-            f'the net\'s input "{loaded.inputs[0]}" would keep its zeros: the batches come from a data layer, so put one in its'
-            f" place (ImageData, Data, HDF5Data);"
-            f" `minicaffe run NET WEIGHTS --input {pasted(loaded.inputs[0])}=FILE` does one batch"
+            f'the net\'s input "{loaded.inputs[0]}" would stay zero: replace it with a data layer (ImageData, Data, HDF5Data),'
+            f" or run one batch with `minicaffe run NET WEIGHTS --input {pasted(loaded.inputs[0])}=FILE`"
         )
     stored = [0] * len(paths)
     count, head = concurrent_batches(loaded, options.batches)
@@ -233,7 +232,7 @@ def _features(net: Net, head: int, names: Sequence[str], inputs: Arrays) -> list
     return [[float_datum(item).SerializeToString() for item in of_one] for of_one in items]
 
 
-TOO_LONG = "the net has {:,} bytes, and protobuf converts at most 2 GB; minicaffe reads the old file; Net.save writes it anew"
+TOO_LONG = "the net has {:,} bytes, and protobuf converts at most 2 GB; load the old file and write it with Net.save"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +254,7 @@ def upgrade_command(options: UpgradeOptions) -> None:
     source, target, solver = options.source, options.target, options.solver
     binary = options.binary or source.endswith(".caffemodel")
     if source.endswith(".h5"):
-        raise WeightsError(f"{source}: weights in HDF5 have no older form; there is nothing to upgrade")
+        raise WeightsError(f"{source}: HDF5 weights have only one format; use the file as it is")
     if solver and binary:
         raise click.UsageError(f"--solver is for a solver prototxt, but {source} is read as a .caffemodel")
     if binary:

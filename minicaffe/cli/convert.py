@@ -53,7 +53,7 @@ def print_agreement(title: str, found: Sequence[Difference], whose: tuple[str, s
     if wrong:
         raise Error(f"FAIL: more than {bound} apart: {'; '.join(wrong)}; nothing was written")
     if reason := uninformative(found):
-        hint = "weights of 0 give such numbers (give WEIGHTS, or --random-weights), and thresholds that no box reaches"
+        hint = "give WEIGHTS or --random-weights, or lower the thresholds so that boxes reach them"
         raise Error(f"FAIL: {reason}; {hint}; nothing was written")
     echo(f"PASS: every output within {bound}")
 
@@ -220,7 +220,7 @@ def merge_bn_command(options: MergeBnOptions) -> None:
 def _complete(file: NetFile, options: MergeBnOptions) -> Net:
     """Return the net with its weights. Raises WeightsError if a layer has none."""
     if options.weights is None:
-        raise click.UsageError("Missing argument 'WEIGHTS'; --random-weights does without")
+        raise click.UsageError("Missing argument 'WEIGHTS'; or give --random-weights")
     net = options.build(file)
     report = net.copy_from(options.weights)
     if not report.loaded:

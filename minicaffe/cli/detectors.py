@@ -141,7 +141,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
             file, weights = joined(file), [joined_weights(path) for path in self.weights]
             text = to_text(file.param)
             others = " and ".join(Path(path).name for path in following(self.net))
-            inform(f"{self.net} is MTCNN's first net; {others}, beside it, are run after it")
+            inform(f"{self.net} is MTCNN's first net; {others} in the same folder run after it")
         net = self.load(file, weights, keep="outputs")
         pipeline = Pipeline(net, options._recipe(net, text or read_text(self.net), regions))
         names, (classes, holder, _) = pipeline.recipe.names, pipeline.detector.family.classes(net)
@@ -186,7 +186,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         if rules:
             given = {"--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms, "--proposals": self.proposals}
             no_cfg = {} if rules.settings else {"--cfg": self.cfg}
-            refuse(f"here: {rules.fixed_by} fixes its size and suppression", no_cfg | given)
+            refuse(f"here: {rules.fixed_by} fixes the input size and NMS", no_cfg | given)
             if self.cfg:
                 rules.check_settings(read_settings(self.cfg), f"--cfg {self.cfg}")
         else:
@@ -222,12 +222,12 @@ class BatchOptions(DetectorOptions):
             given = {"--engine": self.engine, **cluster, "--part-size": self.part_size}
             refuse("without --out, the folder of the Parquet files", given)
             return
-        refuse("with --out, whose Parquet files hold everything", printing)
+        refuse("with --out: its Parquet files have all results", printing)
         if self.engine != "ray":
             refuse("without --engine ray", cluster)
         require_pyarrow()
         if any(source.rstrip("/") == self.out.rstrip("/") or _is_same_folder(source, self.out) for source in sources):
-            raise Error(f"--out {self.out}: the images come from there: give another folder")
+            raise Error(f"--out {self.out}: the images are in this folder: give another one")
         if is_uri(self.out):
             check_opens(self.out)
         else:

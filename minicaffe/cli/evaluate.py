@@ -69,7 +69,7 @@ def evaluate_command(options: Options) -> None:
     report = evaluate(list(_found(pipeline, images)), roidb, classes, coco=coco)
     _print(report)
     if not coco:
-        inform(f"COCO's average precision is counted where pycocotools is installed: {install('coco')}")
+        inform(f"for COCO's average precision install pycocotools: {install('coco')}")
     if options.out:
         with replacing(options.out) as path:
             path.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
@@ -82,7 +82,7 @@ def evaluate_command(options: Options) -> None:
 def _check(options: Options) -> None:
     """Raise Error, before work starts, for outputs that cannot be written, and click.UsageError for several annotations."""
     if len(options.sources) > 1:
-        raise click.UsageError(f"one file or folder of annotations, please: got {', '.join(options.sources)}")
+        raise click.UsageError(f"give one file or folder of annotations, got {', '.join(options.sources)}")
     read = [*options.inputs, options.sources[0]]
     check_target("--out", options.out, read, writes=[".json"])
     check_png("--draw", options.draw, read)

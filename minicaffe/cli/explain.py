@@ -125,7 +125,7 @@ def explain_command(options: Options) -> None:
 def _filled(options: Options) -> Net:
     for word in options.weights:
         if re.fullmatch(r"-?\d+(,-?\d+)*", word) and not os.path.exists(word):
-            raise Error(f"{word}: there is no such file of weights; an index is given as --at {word}")
+            raise Error(f"{word}: no such weights file; for an index use --at {word}")
     net = options.load(options.net, (*options.weights, *options.more_weights), no_zeros=True)
     if options.roidb:
         options.set_roidb(net, options.settings)

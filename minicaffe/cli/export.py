@@ -58,7 +58,7 @@ class Int8Options:
         if not self.int8 and (self.calibrate or self.roidb):
             raise click.UsageError("--calibrate and --roidb are for --int8")
         if self.int8 and not self.calibrate:
-            raise click.UsageError("--int8 needs --calibrate: images like those that the model will see")
+            raise click.UsageError("--int8 needs images for the calibration: give --calibrate")
         if self.roidb and not (whole and whole.boxes):
             raise click.UsageError("--roidb compares boxes: give --with-boxes too")
 
@@ -148,7 +148,7 @@ class WholeOptions:
         if not (self.with_boxes or self.with_image):
             return None
         if options.rgb:
-            raise Error("--rgb: a whole detector takes blue, green, red")
+            raise Error("--rgb: with --with-image or --with-boxes the model takes blue, green, red")
         return Whole(
             photo=self.with_image,
             boxes=self.with_boxes,
@@ -247,6 +247,6 @@ def whole_check(net: Net, model: Path, options: InputOptions, whole: Whole) -> l
         raise Error("--check with --with-image compares boxes: give --with-boxes too")
     files = list(dict(options.inputs).values())
     if len(files) > 1:
-        raise Error("--input: a whole detector takes one photo")
+        raise Error("--input: give one photo with --with-image or --with-boxes")
     noise = np.random.default_rng(0).integers(0, 256, (375, 500, 3), np.uint8)
     return compare_with_detect(net, model, read_image(files[0]) if files else noise, whole)

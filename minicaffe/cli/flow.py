@@ -80,7 +80,7 @@ def flow_command(options: Options) -> None:
 def _pair(options: Options) -> tuple[list[str], list[Pixels]]:
     """Return the names and pixels of the two images. Raises click.UsageError unless there are two, Error if sizes differ."""
     if len(options.images) != 2:
-        raise click.UsageError(f"a flow is from one image to another: give two, not {len(options.images)}")
+        raise click.UsageError(f"a flow needs two images, got {len(options.images)}")
     pictures = list(options.images.pictures())
     names, pixels = [one.name for one in pictures], [one.pixels() for one in pictures]
     if pixels[0].shape != pixels[1].shape:

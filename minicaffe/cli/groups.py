@@ -252,7 +252,7 @@ class StateOptions(UnknownFieldOptions):
             if loaded.params and not report.loaded:
                 raise no_name_fits(file, net_file.file, suggested_names(loaded, stored))
             if report.unused:
-                inform(f"{file}: not in the net, and left alone: {_short(report.unused)}")
+                inform(f"{file}: skipped, because the net lacks these layers: {_short(report.unused)}")
         names, total = [name for name in loaded.params if name in missing], len(loaded.params)
         if self.random_weights:
             inform(draw_weights(loaded, names, self.seed, lambda: self.build(net_file)))

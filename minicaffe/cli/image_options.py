@@ -251,13 +251,13 @@ def read_annotations(
     try:
         roidb, names = load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
     except UnknownClassError as error:
-        raise Error(f"{error}: --classes FILE gives other names, one per line" if not classes else str(error)) from error
+        raise Error(f"{error}: give other names with --classes FILE, one per line" if not classes else str(error)) from error
     path = Path(source)
     if roidb and not Path(first := str(roidb[0]["image"])).exists():
-        advice = ": --images gives the folder of the images" * ((path.is_file() or has_lists(path)) and not images)
-        raise Error(f"{source}: its first image, {first}, is not there{advice}")
+        advice = ": give the folder of the images with --images" * ((path.is_file() or has_lists(path)) and not images)
+        raise Error(f"{source}: its first image, {first}, is missing{advice}")
     if path.is_dir() and annotation_files(path) and not has_lists(path):
-        echo(f"{source}: no list of images in it ({LISTS}): all {len(roidb)} annotated images are taken", err=True)
+        echo(f"{source}: has no list of images ({LISTS}): using all {len(roidb)} annotated images", err=True)
         if others := unannotated(roidb):
             count = f"{len(others)} image{'s' * (len(others) != 1)}"
             inform(f"{others[0].parent}: left out {count} without an .xml, the first {others[0].name}")
@@ -293,7 +293,7 @@ class RoidbOptions:
         source, images = self.roidb, self.images
         if not readers:
             if source:
-                raise Error(f"--roidb {source}: no layer of the net reads a roidb")
+                raise Error(f"--roidb {source}: no layer of the net reads a roidb: leave it out")
             return []
         reader = readers[0]
         if not source:

@@ -72,7 +72,7 @@ def live_command(options: Options) -> None:
 
 def _write_site(options: Options, folder: Path, live: Live) -> None:
     if options.allow_module or options.skip_unknown:
-        raise Error("--static takes neither --allow-module nor --skip-unknown along")
+        raise Error("--static cannot be used with --allow-module or --skip-unknown")
     named: dict[str, Path] = {}
 
     def taken(file: str | None) -> str | None:

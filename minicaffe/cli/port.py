@@ -65,7 +65,7 @@ def port_command(options: Options) -> None:
             Path(temporary).write_text(page(report), encoding="utf-8")
         echo(f"written: {options.out}")
     if options.run and not report.best:
-        raise Error(f"{options.folder}: nothing was tried, as no weights fit a net: see what is missing")
+        raise Error(f"{options.folder}: no weights fit a net, so nothing was tried: see What is missing")
     if failed := sum(verdict.good is False for verdict in report.verdicts):
         raise Error(f"{failed} of {len(report.verdicts)} trials failed")
 

@@ -72,7 +72,7 @@ def _page(site: Path, name: str) -> Path:
                 "this installation has no documentation: clone minicaffe's repository; docs/README.md there lists all pages"
             )
         text = CLONE / "docs" / "README.md"
-        raise Error(f"the site is not built: {install('docs')}, then python {build}; the same as text: {text}")
+        raise Error(f"the site is not built: {install('docs')}, then python {build}; as text: {text}")
     pages = {path.stem: path for folder in reversed(FOLDERS) for path in (site / folder).glob("*.html")}
     if name not in pages:
         near = nearest(name, pages)

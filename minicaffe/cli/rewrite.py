@@ -66,7 +66,7 @@ def cut_command(options: CutOptions) -> None:
     Example:  minicaffe cut test.prototxt net.caffemodel --to conv5_3 -o trunk.prototxt trunk.caffemodel
     """
     if options.drop_head and (options.starts or options.ends):
-        raise click.UsageError("--drop-head finds the place of the cut: give no --from and no --to")
+        raise click.UsageError("--drop-head selects the cut: leave out --from and --to")
     rest = _rest_of(options.out) if options.drop_head else None
     for file, writes in zip((*options.out, *(rest or ())), (NETS, WEIGHTS, NETS, WEIGHTS, [".py"]), strict=False):
         check_target("--out", file, [options.net, *options.weights, options.cfg], writes=writes)
@@ -99,12 +99,12 @@ def _rest_of(out: Files) -> tuple[str, str, str]:
     """Return the files for the rest and the script. Raises Error if one exists, or has the name of the part's."""
     folder, suffix = Path(out[0]).parent, "".join(Path(out[1]).suffixes[-2:]) if out[1].endswith(".h5") else Path(out[1]).suffix
     if Path(out[1]).absolute().parent != folder.absolute():
-        raise Error(f"--out {out[0]} {out[1]}: give both in one folder, to which the rest and the script are written too")
+        raise Error(f"--out {out[0]} {out[1]}: give both files in one folder; the rest and the script also go there")
     names = [str(folder / name) for name in ("rest.prototxt", f"rest{suffix or '.caffemodel'}", "join.py")]
     if found := [name for name in names if unlinked(name).exists()]:
-        raise Error(f"{found[0]} is there already: remove it, or write the part into another folder")
+        raise Error(f"{found[0]} already exists: remove it, or write the part into another folder")
     if taken := [name for name in names if Path(name).name in (Path(out[0]).name, Path(out[1]).name)]:
-        raise Error(f"--out {taken[0]}: the rest of the net gets this name; give another one")
+        raise Error(f"--out {taken[0]}: this name is for the rest of the net; give another one")
     return names[0], names[1], names[2]
 
 
@@ -209,9 +209,7 @@ def _check_rescued(rescued: Rescued, weights: str, written: str, fork: str) -> N
         fill_inputs(net, {})
         outputs = net.forward()
     except LayerError as error:
-        raise Error(
-            f"{error}\nhint: the net that {weights} carries does not run as stored; complete the prototxt by hand"
-        ) from error
+        raise Error(f"{error}\nhint: the net in {weights} does not run as stored; complete the prototxt by hand") from error
     if report.missing:
         warn(f"no weights found for {listed(report.missing)}")
     if report.unused:

@@ -188,10 +188,12 @@ def _check(path: str, options: TrainOptions) -> None:
     check_apart("--out", options.out, "--log", options.log)
     options.check_film()
     if snapshot and snapshot.endswith((".caffemodel", ".caffemodel.h5")):
-        raise Error(f"--snapshot {snapshot}: give the .solverstate beside it; to start anew from its weights: --weights")
+        raise Error(
+            f"--snapshot {snapshot}: give the .solverstate in the same folder, or start from these weights with --weights"
+        )
     for file in weights:
         if file.endswith((".solverstate", ".solverstate.h5")):
-            raise Error(f"--weights {file}: give the .caffemodel beside it; to resume from it: --snapshot")
+            raise Error(f"--weights {file}: give the .caffemodel in the same folder, or resume from this file with --snapshot")
 
 
 def _ranks(options: TrainOptions) -> AbstractContextManager[Job | None]:
@@ -221,7 +223,7 @@ def _check_test_nets(trainer: SGDSolver) -> None:
         if net.inputs:
             raise Error(
                 f"test_net {net.file}: no layer fills its inputs {listed(net.inputs)}, so the solver cannot test with it.\n"
-                "Remove test_net, test_iter and test_interval from the solver, and measure a detector's snapshots by\n"
+                "Remove test_net, test_iter and test_interval from the solver, and measure a detector's snapshots with\n"
                 f"minicaffe evaluate {pasted(str(net.file), path=True)} SNAPSHOT.caffemodel ANNOTATIONS"
             )
 
@@ -230,11 +232,11 @@ def _remind(param: caffe_pb2.SolverParameter, net: Net, options: TrainOptions) -
     """Warn about settings from which the user may expect more than the command does."""
     on_gpu = param.HasField("solver_mode") and param.solver_mode == caffe_pb2.SolverParameter.GPU
     if on_gpu and not options.device and options.gpu is None:
-        warn("solver_mode: GPU, but this trains on the CPU: --device gpu, or auto, uses a GPU")
+        warn("solver_mode is GPU, but training runs on the CPU: give --device gpu or auto")
     if not options.cfg and any(isinstance(layer, ProposalTarget) for layer in net.layers):
         warn(
-            "the net trains proposals and boxes together with the settings' defaults; py-faster-rcnn's and py-R-FCN's scripts"
-            " always gave a yml: --cfg faster_rcnn_end2end.yml"
+            "no --cfg: the net trains proposals and boxes together with default settings; py-faster-rcnn and py-R-FCN use a"
+            " yml, such as --cfg faster_rcnn_end2end.yml"
         )
 
 
@@ -252,9 +254,9 @@ def _say_noted(last: bool, number: int, action: Action) -> None:
 def _load(trainer: SGDSolver, file: str) -> None:
     report = trainer.net.copy_from(file)
     if not report.loaded:
-        warn(f"no layer of the net has its name in {file}: nothing was loaded")
+        warn(f"{file}: no layer has a name of the net, so nothing was loaded")
     elif report.missing:
-        inform(f"{file}: no weights in it for {listed(report.missing)}: they start from their fillers")
+        inform(f"{file}: lacks the weights of {listed(report.missing)}, which start from their fillers")
 
 
 def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path) -> Path | None:

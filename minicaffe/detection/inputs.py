@@ -143,12 +143,12 @@ def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: Detection
     """
     shape = net.blobs[name].shape
     if 0 in shape:
-        raise Error(f'input "{name}" of shape {shape} holds no pixels: an image cannot be put into it')
+        raise Error(f'input "{name}" of shape {shape} has no pixels: give it another shape')
     if order.rgb:
         image, settings = image[..., ::-1], replace(settings, pixel_means=settings.pixel_means[::-1])
     if "im_info" in net.inputs:
         if order.columns_first:
-            raise Error(f'input "{name}": the rows come first in a net with im_info')
+            raise Error(f'input "{name}": a net with im_info takes rows first: leave out --axes wh')
         data, im_info = prepare_image(image, settings)
         put_array(net, name, data)
         put_array(net, "im_info", im_info)

@@ -109,7 +109,7 @@ def _without_label_readers(layers: list[LayerParameter], shapes: Shapes, notes: 
             continue
         kept.append(layer)
     if removed:
-        notes.append(f"Removed, for they need labels: {', '.join(removed)}.")
+        notes.append(f"Removed, because they need labels: {', '.join(removed)}.")
     return kept
 
 

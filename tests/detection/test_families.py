@@ -124,7 +124,7 @@ def test_refinedet() -> None:
     found = load(net)(PICTURE)
     assert found.classes.tolist() == [2]
     np.testing.assert_allclose(found.boxes, [[14, 0, 54, 39]], rtol=1e-5)
-    with pytest.raises(Error, match=r"refine\.prototxt: cfg has no effect: the prototxt of a RefineDet fixes its size"):
+    with pytest.raises(Error, match=r"refine\.prototxt: cfg has no effect: the prototxt of a RefineDet fixes the input size"):
         load("refine.prototxt", cfg={})
 
 
@@ -316,4 +316,4 @@ def test_a_family_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["detect", "means.prototxt", "--random-weights", "photo.png", "--mean", "104,104,104", "--scale-factor", "0.005"]
     assert "class 1  0.500  x1    0.0  y1    0.0  x2   59.0  y2   39.0" in CliRunner().invoke(main, words).output
     refused = CliRunner().invoke(main, [*words, "--nms", "0.5"]).output
-    assert "--nms does nothing here: the script of a Means net fixes its size and suppression" in refused
+    assert "--nms does nothing here: the script of a Means net fixes the input size and NMS" in refused

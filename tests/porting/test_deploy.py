@@ -312,7 +312,7 @@ def test_an_input_that_the_state_has_is_used() -> None:
         "Removed, for TRAIN only: sl (Slice).",
         "Removed, a loss: loss (EuclideanLoss).",
     ]
-    with pytest.raises(Error, match=r'net\.prototxt:3: i is not there, and "vd" does not say the size of its images'):
+    with pytest.raises(Error, match=r'net\.prototxt:3: i is missing, and "vd" lacks the size of its images'):
         deployed(STAGES, ("val",), label=(1, 1))
 
 

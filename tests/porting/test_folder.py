@@ -186,10 +186,10 @@ def test_which_weights_fit(folder: Path) -> None:
         (report.best[0].weights, "deploy.prototxt", "classify")
     ]
     of_sigmoid = next(pair for pair in report.pairs if pair.weights.path == "sigmoid.caffemodel")
-    assert of_sigmoid.says == "2 of 2 layers fit; BUT the net that was trained has Sigmoid, which this one lacks"
+    assert of_sigmoid.says == "2 of 2 layers fit; BUT the trained net has Sigmoid, which this one lacks"
     others = {pair.net.path: pair.says for pair in report.pairs if pair.weights.path == "deploy.caffemodel"}
     assert others["other.prototxt"] == "1 of 2 layers fit; other shapes: ip (5x320 5 in the weights, 7x320 7 in the net)"
-    assert others["train_val.prototxt"].startswith("1 layers have the same names; the net cannot be made here: it reads data")
+    assert others["train_val.prototxt"].startswith("1 layers have the same names; the net cannot be built here: it reads data")
 
 
 def test_what_it_tells_and_lacks(folder: Path) -> None:
@@ -487,7 +487,7 @@ def test_nets_of_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert ran.exit_code == 0, (command, ran.output)
     Path("det3.caffemodel").unlink()
     report = look(".")
-    assert "det1.caffemodel is taken for MTCNN's first net: det2.caffemodel and det3" in " ".join(report.missing)
+    assert "det1.caffemodel looks like MTCNN's first net, so det2.caffemodel and det3" in " ".join(report.missing)
     assert report.steps[0].command.startswith("minicaffe run det1.prototxt det1.caffemodel --input ")
 
 
@@ -502,7 +502,5 @@ def test_other_families_are_detected_too(tmp_path: Path) -> None:
         f"minicaffe detect {files} {steps.example_image()} --draw out",
         f"minicaffe export {files} -o model.onnx --check",
     ]
-    (mean,) = (
-        one for one in report.missing if one.startswith("the mean and the scale of the images: no file gives them. ")
-    )
+    (mean,) = (one for one in report.missing if one.startswith("the mean and the scale of the images: no file gives them. "))
     assert "detect subtracts 104,117,123 for an SSD" in mean and "--mean 127.5,127.5,127.5 --scale-factor 0.007843" in mean

@@ -44,7 +44,7 @@ def test_rows_are_what_is_printed(folder: Path) -> None:
     assert "found: 7 images in 1 part\n7 images in " in result.stdout
     assert "1 error, " in result.stdout
     last = result.stderr.splitlines()[-2:]
-    assert last[0].startswith("minicaffe: photos/3.png: ") and last[1].startswith("minicaffe: 1 of 7 images could not be done")
+    assert last[0].startswith("minicaffe: photos/3.png: ") and last[1].startswith("minicaffe: 1 of 7 images failed")
     rows = pq.read_table("found").to_pylist()
     assert [row["index"] for row in rows] == list(range(7))
     assert [row["image"] for row in rows] == [f"photos/{i}.png" for i in range(7)]
@@ -176,8 +176,8 @@ def test_parquet_of_nobodys_is_left_alone(folder: Path) -> None:
         (["--part-size", 5], "--part-size does nothing without --out"),
         (["--out", "detector.prototxt"], "--out detector.prototxt: this is a file; give the name of a folder"),
         (["--out", "nothing://here"], "nothing://here: "),
-        (["--out", "photos/"], "--out photos/: the images come from there: give another folder"),
-        (["--out", "./photos"], "--out ./photos: the images come from there: give another folder"),
+        (["--out", "photos/"], "--out photos/: the images are in this folder: give another one"),
+        (["--out", "./photos"], "--out ./photos: the images are in this folder: give another one"),
     ],
 )
 def test_options_that_do_not_go_together(folder: Path, arguments: list[object], said: str) -> None:
