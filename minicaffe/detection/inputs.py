@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, numbers
 from minicaffe.data.images import load_image, prepare_image, resize_bilinear
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.errors import Error, missing, unread, ways
+from minicaffe.errors import Error, in_brackets, missing, unread, ways
 from minicaffe.files import granted
 from minicaffe.formats.arrays import read_npy
 from minicaffe.layer import Layer
@@ -148,7 +148,7 @@ def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: Detection
         image, settings = image[..., ::-1], replace(settings, pixel_means=settings.pixel_means[::-1])
     if "im_info" in net.inputs:
         if order.columns_first:
-            raise Error(f'input "{name}": a net with im_info takes rows first: leave out --axes wh')
+            raise Error(f'input "{name}": a net with im_info takes rows first{in_brackets("leave out --axes wh")}')
         data, im_info = prepare_image(image, settings)
         put_array(net, name, data)
         put_array(net, "im_info", im_info)

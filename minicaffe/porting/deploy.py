@@ -168,10 +168,10 @@ def _advice(param: LayerParameter) -> str:
     """Return where the means of a layer of a roidb are, "" for another data layer."""
     kind = class_of(param)
     if kind is RoIData:
-        return f'Give run and detect the --cfg of the training, if any: layer "{param.name}" subtracts its PIXEL_MEANS.'
+        return f'Give run and detect the settings .yml of the training, if any: layer "{param.name}" subtracts its PIXEL_MEANS.'
     if kind is FrcnnRoiData:
         config = param.window_data_param.config
-        return f'Give run and detect the pixel_means of {config} as --mean: layer "{param.name}" subtracts them.'
+        return f'Give run and detect the pixel_means of {config} as the mean: layer "{param.name}" subtracts them.'
     return ""
 
 

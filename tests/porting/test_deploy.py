@@ -111,11 +111,11 @@ def test_stdout_and_a_mean_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (
             'type: "Python" python_param { module: "roi_data_layer.layer" layer: "RoIDataLayer" '
             """param_str: "'num_classes': 4" }""",
-            'Give run and detect the --cfg of the training, if any: layer "d" subtracts its PIXEL_MEANS.',
+            'Give run and detect the settings .yml of the training, if any: layer "d" subtracts its PIXEL_MEANS.',
         ),
         (
             'type: "FrcnnRoiData" window_data_param { source: "list" config: "voc.json" }',
-            'Give run and detect the pixel_means of voc.json as --mean: layer "d" subtracts them.',
+            'Give run and detect the pixel_means of voc.json as the mean: layer "d" subtracts them.',
         ),
     ],
     ids=["RoIData", "FrcnnRoiData"],
