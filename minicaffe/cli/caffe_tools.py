@@ -99,7 +99,8 @@ def convert_imageset_command(options: ConvertImagesetOptions) -> None:
                 first, other = lengths.values()
                 raise Error(f"{list_file}:{image.line}: {other} is not of the size of {first}")
             database.put(f"{i:08d}_{image.name}".encode(errors="surrogateescape"), datum.SerializeToString())
-    echo(f"{db}: {len(images) - skipped} images" + f", {skipped} left out" * bool(skipped))
+    stored = len(images) - skipped
+    echo(f"{db}: {stored} image{'s' * (stored != 1)}" + f", {skipped} left out" * bool(skipped))
 
 
 def _stored(image: Listed, options: ConvertImagesetOptions) -> caffe_pb2.Datum:
@@ -153,7 +154,7 @@ def compute_image_mean_command(options: ComputeImageMeanOptions) -> None:
     if not count:
         raise DataError(f"{db}: the database is empty")
     mean = total / count
-    echo(f"{db}: {count} images of {' x '.join(map(str, mean.shape))}")
+    echo(f"{db}: {count} image{'s' * (count != 1)} of {' x '.join(map(str, mean.shape))}")
     for i, value_ in enumerate(mean.mean(axis=(1, 2))):
         echo(f"mean_value channel [{i}]: {value_:.6g}")
     if out:

@@ -113,7 +113,8 @@ def _print(report: Report) -> None:
     means = report.mean_ap, report.mean_ap_2007, *(report.coco[name] for name in coco)
     truth, found = (str(sum(getattr(one, what) for one in report.classes)) for what in ("truth", "found"))
     columns = ["class", "boxes", "found", "VOC AP", "VOC 2007", *(f"COCO {name}" for name in coco)]
-    print_table(f"{report.images} images", columns, [*rows, ["mean", truth, found, *map(_number, means)]], right=columns[1:])
+    title = f"{report.images} image{'s' * (report.images != 1)}"
+    print_table(title, columns, [*rows, ["mean", truth, found, *map(_number, means)]], right=columns[1:])
 
 
 def _number(value: float) -> str:

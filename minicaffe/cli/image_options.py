@@ -257,7 +257,10 @@ def read_annotations(
         advice = ": give the folder of the images with --images" * ((path.is_file() or has_lists(path)) and not images)
         raise Error(f"{source}: its first image, {first}, is missing{advice}")
     if path.is_dir() and annotation_files(path) and not has_lists(path):
-        echo(f"{source}: has no list of images ({LISTS}): using all {len(roidb)} annotated images", err=True)
+        echo(
+            f"{source}: has no list of images ({LISTS}): using all {len(roidb)} annotated image{'s' * (len(roidb) != 1)}",
+            err=True,
+        )
         if others := unannotated(roidb):
             count = f"{len(others)} image{'s' * (len(others) != 1)}"
             inform(f"{others[0].parent}: left out {count} without an .xml, the first {others[0].name}")

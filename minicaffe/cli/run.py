@@ -186,9 +186,9 @@ def _print_means(net: Net, means: dict[str, np.ndarray], loss: float, iterations
             with np.errstate(all="ignore"):
                 echo(f"{name}: {values.size} values, min {values.min():.6g}, mean {values.mean():.6g}, max {values.max():.6g}")
     if any(net.blob_loss_weights.values()):
-        echo(f"loss: {loss:.6g} over {iterations} iterations")
+        echo(f"loss: {loss:.6g} over {iterations} iteration{'s' * (iterations != 1)}")
     else:
-        echo(f"means over {iterations} iterations; the net has no loss")
+        echo(f"means over {iterations} iteration{'s' * (iterations != 1)}; the net has no loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +269,8 @@ def _print_times(net: Net, times: Times, iterations: int) -> None:
         for layer, forward, backward in zip(net.layers, times.forward, times.backward, strict=True)
     ]
     columns = ["layer", "type", "forward ms", "backward ms", "share"]
-    print_table(f"{net.name or net.file} ({net.phase}), means of {iterations} iterations", columns, rows, right=columns[2:])
+    means = f"means of {iterations} iterations" if iterations > 1 else "1 iteration"
+    print_table(f"{net.name or net.file} ({net.phase}), {means}", columns, rows, right=columns[2:])
     forward, backward = sum(times.forward) / iterations, sum(times.backward) / iterations
     echo(f"{len(net.layers)} layers, forward {forward:.2f} ms, backward {backward:.2f} ms")
     if gpu_mode():

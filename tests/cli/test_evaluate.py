@@ -61,7 +61,7 @@ def test_a_folder_of_labelimg(folder: Path) -> None:
     Path("scene.xml").write_text(f'<annotation verified="yes"><filename>scene.png</filename>{objects}</annotation>')
     result = run("evaluate", *NET, ".", *CFG, *NAMES)
     assert result.exit_code == 0, result.output
-    assert ".: has no list of images (ImageSets/Main): using all 1 annotated images" in result.stderr
+    assert ".: has no list of images (ImageSets/Main): using all 1 annotated image" in result.stderr
     assert float(result.stdout.split("mean")[1].split()[2]) > 0.9
     assert "left out" not in result.stderr
     result = run("evaluate", *NET, ".", *CFG)
