@@ -56,7 +56,7 @@ class Forked(LayoutFromWeights):
     def ambiguous_kind_error(self, instead: str = "") -> LayerError:
         """Return the error for a layer whose kind is ambiguous, with the candidates. instead: another way to decide."""
         way = ways("--fork NAME", "Net's fork=")
-        text = f"it may be {candidates(self.kinds)}, and nothing tells which: {instead}give {way}"
+        text = f"it may be {candidates(self.kinds)}, and the files do not show which: {instead}give {way}"
         return self.error(text, "type")
 
 

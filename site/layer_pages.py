@@ -36,7 +36,7 @@ def by_family() -> dict[str, list[str]]:
 def summary_of(layer: type[Layer]) -> str:
     """Return the first paragraph of the class's docstring, for a page."""
     text = " ".join((inspect.getdoc(layer) or "").split("\n\n")[0].split())
-    return marked(re.sub(r" \(see the module[^)]*\)", "", text).replace(" Raises no LayerError.", ""))
+    return marked(text.replace(" Raises no LayerError.", ""))
 
 
 def layer_page(kind: str) -> str:

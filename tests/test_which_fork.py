@@ -122,9 +122,11 @@ def test_the_fields_decide_and_then_the_fork(kind: str, fields: str, fork: str, 
 
 OPEN = {
     "BN": r"it may be PSPNet's \(4 blobs: slope, bias, mean, variance; --fork pspnet\) or SegNet's \(2 blobs: scale, shift;"
-    r" --fork segnet\), and nothing tells which: load its weights first, or write .*, or give --fork NAME, or Net's fork=",
-    "Normalize": r"it may be SSD's \(1 blob: scale; --fork ssd\) or happynear's \(no blobs, .*; --fork happynear\), and nothing"
-    r" tells which: load its weights first, or write norm_param \{\} for SSD's, normalize_param \{\} for happynear's, or give",
+    r" --fork segnet\), and the files do not show which: load its weights first, or write .*, or give --fork NAME, or Net's "
+    r"fork=",
+    "Normalize": r"it may be SSD's \(1 blob: scale; --fork ssd\) or happynear's \(no blobs, .*; --fork happynear\), and the"
+    r" files do not show which: load its weights first, or write norm_param \{\} for SSD's, normalize_param \{\} for "
+    r"happynear's, or give",
 }
 
 
@@ -278,7 +280,7 @@ def test_the_fork_goes_with_a_detector_and_its_recipe(tmp_path: Path) -> None:
     detector = load(path, fork="pvanet")
     assert str(detector.net.forks["proposal"]) == "Proposal of PVANET: fork pvanet"
     detector(np.zeros((32, 32, 3), np.uint8))
-    with pytest.raises(Error, match=r"a Net has its fork: make it with Net\(fork=...\)"):
+    with pytest.raises(Error, match=r"a Net already has a fork: build it with Net\(fork=...\)"):
         load(detector.net, fork="pvanet")
     recipe = pickle.loads(pickle.dumps(Recipe(str(path), DETECTOR, fork="happynear")))
     weights = {name: [blob.data for blob in blobs] for name, blobs in detector.net.params.items()}
@@ -350,7 +352,7 @@ def test_summary_says_whose_layers_they_are(folder: Path) -> None:
     assert "BN of SegNet: fork segnet (2 layers)\n" in told
     assert (
         "Normalize of SSD's (1 blob: scale; --fork ssd) or happynear's (no blobs, each position by itself; --fork happynear):"
-        " its weights will tell (n)\n"
+        " its weights will decide (n)\n"
     ) in told
     assert 'no fork is called "gog"' in run("summary", "net.prototxt", "--fork", "gog")
 

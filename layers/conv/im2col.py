@@ -1,8 +1,10 @@
 """Im2col: every window of the bottom as one column.
 
     y[n, (c, taps), o] = x[n, c, o * stride - pad + taps * dilation]      (0 outside the map)
-Source: Caffe's im2col_layer.cpp and util/im2col.cpp. Convolution and Deconvolution are built on these functions.
+Source: Caffe's im2col_layer.cpp and util/im2col.cpp.
 """
+
+# Convolution and Deconvolution are built on these functions.
 
 from __future__ import annotations
 

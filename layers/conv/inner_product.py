@@ -3,10 +3,9 @@
 With normalize, of happynear's caffe-windows (NormFace), each K numbers of the weights, w, count as u = w / n, n = sqrt(w w +
 1e-6):
     dw = (du - u (u du)) / n
-The fork writes u over w in every forward, and takes du for dw. With more bottoms it takes the weights from these:
-InnerProductOfBottoms.
+The fork writes u over w in every forward, and takes du for dw.
 
-InnerProductOfBottoms: InnerProduct with the weights, and perhaps the bias, from bottoms: happynear's (NormFace).
+InnerProductOfBottoms: with more bottoms, happynear's InnerProduct takes the weights, and perhaps the bias, from them.
 
     y = x weight^T + bias        dx = dy weight        dweight = dy^T x        dbias = sum of dy over the rows
 

@@ -61,7 +61,7 @@ COPIED = 2
 
 
 class BatchNorm(Forked, Channelwise):
-    """Each channel (axis 1; a bottom of one axis is one channel) normalised over the batch and all positions.
+    """Each channel normalised over the batch and all positions.
 
     A channel is an index on axis 1; a bottom of one axis is one channel.
 
@@ -69,8 +69,8 @@ class BatchNorm(Forked, Channelwise):
     then added to the running ones (the default in TRAIN). blobs: mean sum (C,), variance sum (C,), factor (1,). They are
     no learnt weights: their lr_mult and decay_mult are set to 0 and backward gives them no gradient. NVIDIA's blobs: mean,
     variance, correction (1,), and with scale_bias or a filler the learnt scale (C,) and bias (C,); those of 0.15 begin with
-    scale and bias. Intel's are BVLC's, scale (C,) and, unless it stores four, bias. batch_norm_layouts.py says
-    which a layer has.
+    scale and bias. Intel's blobs are BVLC's, scale (C,) and, unless four are stored, bias. The layer detects the
+    layout from the stored blobs.
     moving_average_fraction is 0.99 in a net of happynear's unless given, else 0.999.
     bottom: x (N, C, ...). top: y (the same shape); may be in place.
     Raises LayerError when the number of channels changes, or eps, moving_average_fraction are negative.

@@ -2,12 +2,12 @@
 
     ACROSS_CHANNELS: scale = k + alpha / local_size * sum of x^2 over local_size channels around this one
     WITHIN_CHANNEL:  scale = 1 + alpha / local_size^2 * sum of x^2 over local_size x local_size pixels around this one
-Channels and pixels off the map count as 0, and stay in the divisor. Within a channel k is not looked at.
+Channels and pixels off the map count as 0, and stay in the divisor. WITHIN_CHANNEL does not use k.
 Source: Krizhevsky et al. 2012, section 3.3; Caffe's lrn_layer.cpp.
-
-NumPy works by blocks that stay in cache, and with few additions: a sum over 5 neighbours is one of 4, which is a sum of two
-sums of 2, and one more. With nets' beta, 0.75, the power is two square roots.
 """
+
+# NumPy works by blocks that stay in cache, and with few additions: a sum over 5 neighbours is a sum of 4, which is a sum of
+# two sums of 2, plus one more. With the usual beta, 0.75, the power is two square roots.
 
 from __future__ import annotations
 

@@ -42,12 +42,14 @@ class Pooling(Forked):
     """Windows of kernel_h x kernel_w pixels, stride_h and stride_w apart, each giving one number.
 
     bottom: x (N, C, H, W). top: y (N, C, PH, PW); with MAX optionally the mask (N, C, PH, PW), the index h * W + w of
-    the first maximum. The argmax that backward needs is found there, from x; forward alone does not look for it.
+    the first maximum.
     STOCHASTIC draws a pixel in TRAIN, and gives the expectation in TEST.
     In a net of Intel's avg_include_pad is false unless given, as in its MKL engines, with a warning where it counts.
     Raises LayerError when kernel, stride or pad are given twice, half or out of range, round_mode and ceil_mode
     contradict each other, or no window fits.
     """
+
+    # Backward finds the argmax from x, so that a forward alone does not look for it.
 
     type = "Pooling"
     num_bottom = 1

@@ -92,7 +92,7 @@ class ProposalTarget(DynamicTops, Forked, StandIn):
     top: rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets, inside and outside weights, each (S, 4 K, 1, 1); foreground first.
     param_str: num_classes K, background included (2 for class-agnostic boxes). Settings: TRAIN.BATCH_SIZE, -1 for all rois.
     S, R and G may be 0. No gradient flows through it.
-    With proposal_target_param it is Cascade R-CNN's (forks/mscnn/cascade.py).
+    With proposal_target_param it is Cascade R-CNN's.
     Raises LayerError for a batch index other than 0, for gt boxes that are no boxes, and for a class that is not in 1 to K - 1.
     """
 

@@ -4,12 +4,15 @@
         (gh * bin height + y1 + trans[r, 2 k + 1, ...] * trans_std * height,
          gw * bin width + x1 + trans[r, 2 k, ...] * trans_std * width)
 
-on, in steps of bin size / n. k is d's class, and a bin's offset is that of the part of the roi where it begins, of part_size^2.
-Source: Dai et al., Deformable Convolutional Networks (2017); deformable_psroi_pooling_layer.cu of makefile/frcnn. Corners are
-rounded in the image, the end one pixel further, then scaled and moved by half a pixel; the size is at least 0.1; a sample
-outside [-0.5, H - 0.5] is left out of sum and divisor, one past the outer pixels has their value:
-DeformablePsRoiPool.moved_plan.
+on, in steps of bin size / n. k is d's class. The roi has part_size^2 parts; a bin takes the offset of the part where it begins.
+
+Corners are rounded in the image, the end one pixel further, then scaled and moved by half a pixel. The size is at least 0.1. A
+sample outside [-0.5, H - 0.5] is left out of sum and divisor. A sample past the outer pixels has their value.
+
+Source: Dai et al., Deformable Convolutional Networks (2017); deformable_psroi_pooling_layer.cu of makefile/frcnn.
 """
+
+# DeformablePsRoiPool.moved_plan places the samples.
 
 from __future__ import annotations
 
@@ -239,7 +242,7 @@ def _classes(plan: MovedPlan, part: GridPart, dim: int, rows: str, columns: str)
 
 
 class DeformablePSROIPooling(PSROILayer):
-    """Position-sensitive average of bilinear samples in moved bins (see the module's formula).
+    """Position-sensitive average of bilinear samples in moved bins.
 
     bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels; without no_trans
     trans (R, 2 * classes, part_size, part_size), in parts of the roi's size: to the right, then down, of each class.

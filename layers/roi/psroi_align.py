@@ -2,11 +2,14 @@
 
     y[r, d, gh, gw] = 1 / n^2 * sum of n * n bilinear samples of x[n_r, (d * g + gh) * g + gw]
 
-Source: the PSROIAlign fork of R-FCN (afantideng/R-FCN-PSROIAlign), psroi_align_layer.cu. Corners are not rounded, the
-end is one pixel further, the size is at least 0.1; bins are clipped to [0, H - 1]; samples lie at (unclipped bin size) /
-(n + 1) * 1..n from the clipped start; those at or past the bin's end are left out, and the divisor stays n^2:
-PsRoiAlign.plan. The definition is means_by_definition in roi_samples.py.
+Corners are not rounded, the end is one pixel further, and the size is at least 0.1. Bins are clipped to [0, H - 1]. Samples are
+at (unclipped bin size) / (n + 1) * 1..n from the clipped start. Samples at or past the bin's end are left out, but the divisor
+stays n^2.
+
+Source: the PSROIAlign fork of R-FCN (afantideng/R-FCN-PSROIAlign), psroi_align_layer.cu.
 """
+
+# PsRoiAlign.plan places the samples. The definition is means_by_definition in roi_samples.py.
 
 from __future__ import annotations
 
@@ -88,7 +91,7 @@ class PsRoiAlign(PositionSensitiveOperator):
 
 
 class PSROIAlign(PSROILayer):
-    """Position-sensitive average of bilinear samples (see the module's formula).
+    """Position-sensitive average of bilinear samples.
 
     bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels.
     top: y (R, output_dim, group_size, group_size). An empty bin gives 0. Raises LayerError for another number of

@@ -2,16 +2,18 @@
 
     y[r, d, gh, gw] = mean x[n_r, (d * g + gh) * g + gw, h, w] over h in [hstart, hend), w in [wstart, wend)
 
-Source: R-FCN (Dai et al. 2016), psroi_pooling_layer.cu of caffe-rfcn. Corners are rounded (halves away from zero)
-before scaling, the end is one pixel further, the size is at least 0.1; bins are [floor, ceil), clipped to the map:
-PsRoiPool.plan. The definition is ps_roi_pool_by_definition.
+Corners are rounded (halves away from zero) before scaling, the end is one pixel further, and the size is at least 0.1. Bins are
+[floor, ceil), clipped to the map. Sums are float64.
 
-Sums over position-sensitive bins, and their transpose: each bin is a sum of the rows of a channels-last map.
-
-Two neighbours in a row of pixels are added beforehand, in a second map, which halves the terms. Sums are float64 and have
-no term but the bin's own pixels: nothing is lost to what lies elsewhere on the map, as it would be in an integral image.
-For 300 rois this is also faster than one: the map is read once, its prefix sums would be written and read twice.
+Source: R-FCN (Dai et al. 2016), psroi_pooling_layer.cu of caffe-rfcn.
 """
+
+# PsRoiPool.plan cuts the bins. The definition is ps_roi_pool_by_definition.
+#
+# A bin's sum, and its transpose in backward, is a sum of rows of a channels-last map. A second map holds the sums of two
+# neighbours in a row, which halves the number of terms. A bin's sum has no term but the bin's own pixels, so it loses no
+# digits to the rest of the map, as differences of an integral image do. For 300 rois it is also faster than an integral
+# image, whose prefix sums are written once and read twice.
 
 from __future__ import annotations
 
@@ -241,7 +243,7 @@ class PsRoiPool(PositionSensitiveOperator):
 
 
 class PSROIPooling(PSROILayer):
-    """Position-sensitive average pooling over rois (see the module's formula).
+    """Position-sensitive average pooling over rois.
 
     bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels.
     top: y (R, output_dim, group_size, group_size). An empty bin gives 0. Raises LayerError for another number of

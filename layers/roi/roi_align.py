@@ -1,8 +1,8 @@
 """ROIAlign: three layers of one type that pool bilinear samples of a feature map over rois.
 
-    pool: MAX  y = max of samples at unit steps from each bin's start       (Caffe's; see roi_align_max.py)
-    pool: AVE  y = mean of an n x n grid of samples in each bin             (Mask R-CNN's; see roi_align_mean.py)
-    pad_ratio  y = the samples at the corners of the bins                   (Cascade R-CNN's; see ROIAlignGrid)
+    pool: MAX  y = max of samples at unit steps from each bin's start       (ROIAlignMax, Caffe's)
+    pool: AVE  y = mean of an n x n grid of samples in each bin             (ROIAlignMean, Mask R-CNN's)
+    pad_ratio  y = the samples at the corners of the bins                   (ROIAlignGrid, Cascade R-CNN's)
 
 Source: the ROIAlign layer written for Caffe; Mask R-CNN (He et al. 2017); cascade-rcnn. With roi_align_param an explicit pool
 decides; without it a given sampling_ratio, 0 too, means AVE. With roi_pooling_param a given pad_ratio, 0 too, is Cascade
@@ -12,12 +12,15 @@ Cascade R-CNN's ROIAlign: bilinear samples at the corners of the bins.
 
     y[r, c, ph, pw] = x[n_r, c] at (y1 + ph * height / PH, x1 + pw * width / PW), ph in [0, PH], pw in [0, PW]
 
-Source: Cai and Vasconcelos, Cascade R-CNN (2018); roi_align_layer.cpp of cascade-rcnn and mscnn. The roi is widened by
-pad_ratio (WideningOperator); its corners are scaled and moved by -0.5, not rounded; the size is x2 - x1. A roi without height
-or width gives 0, as does a place outside [-0.5, H - 0.5]; one past the outer pixels has their value: RoiAlignGrid.plan. A
-Pooling of 2 x 2 after it makes each bin the mean of its corners. The definition is the loop of means_by_definition in
-roi_samples.py.
+The roi is widened by pad_ratio. Its corners are scaled and moved by -0.5, not rounded; the size is x2 - x1. A roi without
+height or width gives 0, as does a sample outside [-0.5, H - 0.5]. A sample past the outer pixels has their value. A Pooling of
+2 x 2 after the layer makes each bin the mean of its corners.
+
+Source: Cai and Vasconcelos, Cascade R-CNN (2018); roi_align_layer.cpp of cascade-rcnn and mscnn.
 """
+
+# ROIAlignMax is in roi_align_max.py, ROIAlignMean in roi_align_mean.py. WideningOperator widens rois for ROIAlignGrid, and
+# RoiAlignGrid.plan places its samples. The definition is the loop of means_by_definition in roi_samples.py.
 
 from __future__ import annotations
 

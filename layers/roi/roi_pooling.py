@@ -2,11 +2,13 @@
 
     y[r, c, ph, pw] = max x[n_r, c, h, w] over h in [hstart, hend), w in [wstart, wend)
 
-Source: Fast R-CNN (Girshick 2015), roi_pooling_layer.cpp and .cu of caffe-fast-rcnn. Corners are rounded (halves away
-from zero) after scaling, the roi is x2 - x1 + 1 wide and at least 1, bins are [floor, ceil), clipped to the map:
-RoiPool.plan. MS-CNN's pad_ratio first widens a roi on each side by this part of its x2 - x1 + 1. The maxima are found in
-roi_bin_maxima.py, which opens with the same as a plain loop.
+Corners are rounded (halves away from zero) after scaling. The roi is x2 - x1 + 1 wide and at least 1. Bins are [floor, ceil),
+clipped to the map. MS-CNN's pad_ratio first widens a roi on each side by this part of its x2 - x1 + 1.
+
+Source: Fast R-CNN (Girshick 2015), roi_pooling_layer.cpp and .cu of caffe-fast-rcnn.
 """
+
+# RoiPool.plan cuts the bins, and roi_bin_maxima.py finds their maxima; it opens with the definition as a plain loop.
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ class RoiPool(WideningOperator):
 
 
 class ROIPooling(MaximaLayer):
-    """Max pooling over rois (see the module's formula).
+    """Max pooling over rois.
 
     bottom: x (N, C, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels. top: y (R, C, pooled_h, pooled_w).
     An empty bin gives 0; a bin of nothing but NaN and -inf gives -FLT_MAX; neither passes a gradient. The first of

@@ -2,11 +2,14 @@
 
     y[r, c, ph, pw] = x[n_r, c] at (y1 + ph * height / PH, x1 + pw * width / PW)
 
+Corners are scaled and rounded, halves away from zero. The size is x2 - x1, at least 0. A sample outside [-0.5, H - 0.5] is 0; a
+sample past the outer pixels has their value.
+
 Source: Dai et al., Instance-aware Semantic Segmentation via Multi-task Network Cascades (2016); caffe-mnc's
-roi_warping_layer.cu. Corners are scaled and rounded, halves away from zero; the size is x2 - x1, at least 0; a place outside
-[-0.5, H - 0.5] gives 0, one past the outer pixels their value: RoiWarp.plan. The definition is the loop of means_by_definition
-in roi_samples.py.
+roi_warping_layer.cu.
 """
+
+# RoiWarp.plan places the samples. The definition is the loop of means_by_definition in roi_samples.py.
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class RoiWarp(GridMeans):
 
 
 class ROIWarping(RoiLayer):
-    """One bilinear sample for each bin (see the module's formula).
+    """One bilinear sample for each bin.
 
     bottom: x (N, C, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels. top: y (R, C, pooled_h, pooled_w).
     The gradient of rois is zero: forward rounds their corners. Raises LayerError for pooled_h or pooled_w 0, and bad rois.

@@ -138,7 +138,7 @@ class OwnFiles:
         granted(folder / RECORD)
         nearest = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
         if not nearest.is_dir():
-            raise DataError(f"{folder}: {nearest} is no folder, and nothing can be written into it")
+            raise DataError(f"{folder}: {nearest} is no folder, so results cannot be written into it")
 
     def check(self, name: str) -> None:
         """Raise DataError for an invalid file name, or for an existing file that no run wrote."""

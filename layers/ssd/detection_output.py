@@ -3,9 +3,11 @@
     boxes decoded from the priors -> per image and class: score > confidence_threshold, the top_k best, NMS -> per image
     the keep_top_k best of all classes
 
-Source: Liu et al., SSD (arXiv:1512.02325); the SSD fork's detection_output_layer.cpp and bbox_util.cpp. One bottom:
-forks/yolo/yolo_v2.py.
+Source: Liu et al., SSD (arXiv:1512.02325); the SSD fork's detection_output_layer.cpp and bbox_util.cpp; for one
+bottom caffe-yolov2's detection_output_layer.cpp.
 """
+
+# forks/yolo/yolo_v2.py has caffe-yolov2's, and detection_files.py writes the files.
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ class DetectionOutput(DynamicTops, Forked):
     bottoms 3 and 4 are arm_conf (N, P * 2), whose second number is a prior's objectness, and arm_loc (N, P * 4), codes by which
     the priors are refined first; a prior with an objectness below objectness_score counts as background. top:
     detections, by image, class, and score, best first. Where no image has any: one row for each image, its number and then -1
-    throughout. No gradients. save_output_param, and visualize with save_file: detection_files.py.
-    With one bottom it is caffe-yolov2's (forks/yolo/yolo_v2.py).
+    throughout. No gradients. save_output_param and visualize with save_file write files.
+    With one bottom it is caffe-yolov2's.
     Raises LayerError for sizes that do not match, num_classes missing, eta outside (0, 1], nms_threshold < 0, and for files
     that cannot be read or written.
     """

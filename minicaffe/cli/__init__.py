@@ -28,38 +28,38 @@ GROUPS = {
         "detect": "find objects in images with a detection net",
         "classify": "print the best classes of images",
         "segment": "find the class of each pixel of images",
-        "pose": "find the people in images and the places of their parts with OpenPose",
+        "pose": "find people and their body parts in images (OpenPose)",
         "read": "print the text of images with a CRNN",
         "flow": "find the optical flow between two images with a FlowNet",
-        "features": "store the features of the best regions of images (bottom-up attention's)",
-        "evaluate": "count a detector's average precision on annotated images",
+        "features": "store features of the best regions of images (bottom-up attention)",
+        "evaluate": "measure a detector's average precision on annotated images",
         "run": "run any net forward (and backward) once",
     },
     "Port": {
-        "port": "report what the folder of an old model holds, and how to go on",
+        "port": "report what an old model's folder contains, and the next commands",
         "upgrade": "convert an old prototxt or .caffemodel to the current format",
         "rescue": "write a runnable prototxt from the training net in a .caffemodel",
         "deploy": "write the deploy prototxt of a train_val.prototxt",
         "retarget": "change the number of classes of a detection prototxt",
-        "cut": "write a part of a net as a net of its own, for other tool chains",
+        "cut": "extract a part of a net, for other tool chains",
         "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
         "export": "write a net as an ONNX model",
         "import": "write an ONNX model as a Caffe net",
-        "to-torch": "write a net as PyTorch source that needs torch alone",
-        "compare": "find the first layer at which two nets, or a net and its port, differ, and why",
+        "to-torch": "convert a net to PyTorch source that needs only torch",
+        "compare": "find the first layer where two nets differ, and why",
     },
     "Look inside": {
         "summary": "print layers, shapes, parameters, multiply-adds and memory of a net",
         "draw": "draw a net as a picture: SVG, PNG, PDF or DOT",
-        "dump": "write or list the arrays of weights of any kind, a .solverstate or a .binaryproto",
+        "dump": "export or list the arrays of weights, training states and means",
         "trace": "write a page that shows every layer of a net at work",
-        "trace-diff": "find the first step at which two traces of one net differ",
+        "trace-diff": "find the first step where two traces of one net differ",
         "explain": "show the arithmetic of one number or one gradient of a layer",
-        "live": "change a net on a page that shows what every layer does",
+        "live": "edit a net in the browser and see what every layer does",
     },
     "Train": {
         "train": "train a net with a solver prototxt",
-        "film": "make a page of the film that a training left",
+        "film": "make a page from the frames of train --film",
         "test": "average a net's outputs over many forward passes",
         "time": "time each layer of a net, forward and backward",
     },
@@ -67,13 +67,13 @@ GROUPS = {
         "script": "run a script written for pycaffe",
         "convert-imageset": "make a database of the images in a list",
         "compute-image-mean": "average the images of a database, for mean_file",
-        "extract-features": "store any blobs for each item of a net's data (Caffe's tool)",
+        "extract-features": "store blobs for each item of a net's data layer",
         "parse-log": "turn a training log into tables",
     },
     "About": {
-        "doctor": "show what nets run on here, and what is missing for compiled loops and a GPU",
+        "doctor": "check processor, BLAS, compiled loops and GPU",
         "layers": "list the layer types",
-        "forks": "list what the fields of Caffe's forks mean here",
+        "forks": "list how minicaffe treats the fields of Caffe's forks",
         "docs": "open the documentation, without a network",
     },
 }
@@ -122,8 +122,8 @@ ALLOW = click.Option(
     metavar="PATH|URI",
     type=_Place(exists=True),
     expose_value=False,
-    help="A file, folder or bucket that prototxts, lists and tables may name; may be repeated. The working directory and "
-    "what the command line names are always allowed.",
+    help="File, folder or bucket that prototxts, lists and tables may name; may be repeated. The working directory and "
+    "files on the command line are always allowed.",
 )
 """An option of every command. Its values are allowed like everything else that the command line names."""
 
@@ -155,8 +155,7 @@ LIMIT = click.Option(
     metavar="NAME=N",
     expose_value=False,
     callback=_raise_limits,
-    help=f"A limit on what files may ask for: {', '.join(limits.NAMES)}; N may end in K, M, G or T (powers of 1024); "
-    "may be repeated.",
+    help=f"Limit for files: {', '.join(limits.NAMES)}. N may end in K, M, G or T (powers of 1024); may be repeated.",
 )
 
 
@@ -167,10 +166,10 @@ def _set_level(context: click.Context, option: click.Parameter, given: bool) -> 
 
 
 VERBOSE = click.Option(
-    ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_set_level, help="Say on stderr what the engine does."
+    ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_set_level, help="Show on stderr what the engine does."
 )
 QUIET = click.Option(
-    ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_set_level, help="No notes and progress on stderr."
+    ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_set_level, help="Hide notes and progress on stderr."
 )
 
 
@@ -299,7 +298,7 @@ def _install_completion(context: click.Context, parameter: click.Parameter, shel
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 @click.option(
     "--install-completion",
-    help="Let the shell complete commands and options: bash, zsh or fish.  [default: $SHELL]",
+    help="Install completion of commands and options for bash, zsh or fish.  [default: $SHELL]",
     metavar="[SHELL]",
     is_flag=False,
     flag_value="auto",

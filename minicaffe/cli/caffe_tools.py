@@ -55,20 +55,24 @@ class ConvertImagesetOptions:
     shuffle: bool = option("--shuffle", "Store the images in a random order.")
     seed: int = option("--seed", "Seed of --shuffle.", type=click.IntRange(0), default=0)
     backend: str = option("--backend", "Kind of the database.", type=click.Choice(BACKENDS), default="lmdb")
-    resize_width: int | None = option("--resize-width", "Resize to this width; give both.", type=click.IntRange(0))
-    resize_height: int | None = option("--resize-height", "Resize to this height; give both.", type=click.IntRange(0))
-    check_size: bool = option("--check-size", "Raise an error if the images differ in size.")
+    resize_width: int | None = option("--resize-width", "Resize to this width; needs --resize-height.", type=click.IntRange(0))
+    resize_height: int | None = option(
+        "--resize-height", "Resize to this height; needs --resize-width.", type=click.IntRange(0)
+    )
+    check_size: bool = option("--check-size", "Stop with an error if the images differ in size.")
     encoded: bool = option("--encoded", "Store image files instead of pixels.")
-    encode_type: str = option("--encode-type", "Format to store.  [default: the file's]", default="", metavar="png|jpg")
+    encode_type: str | None = option(
+        "--encode-type", "Format of the stored image files; implies --encoded.  [default: the file's]", metavar="png|jpg"
+    )
     skip_unreadable: bool = option("--skip-unreadable", "Leave out unreadable images instead of stopping.")
 
 
 @with_options(ConvertImagesetOptions, GflagsCommand)
 def convert_imageset_command(options: ConvertImagesetOptions) -> None:
-    """Make the database DB of the images that LIST names, one `NAME LABEL` per line, in the folder ROOT.
+    """Make the database DB of images in the folder ROOT. LIST has one `NAME LABEL` per line.
 
-    DB appears when it is complete; an interrupted run leaves nothing. The images, and the targets of links, must lie in ROOT,
-    in the working directory or where --allow permits.
+    DB appears when it is complete; an interrupted run leaves nothing. Images, and the targets of links, must be in ROOT, in the
+    working directory or in a place that --allow names.
 
     Example:  minicaffe convert-imageset photos/ train.txt train_lmdb --resize-width 256 --resize-height 256 --shuffle
     """
@@ -95,7 +99,8 @@ def convert_imageset_command(options: ConvertImagesetOptions) -> None:
                 first, other = lengths.values()
                 raise Error(f"{list_file}:{image.line}: {other} is not of the size of {first}")
             database.put(f"{i:08d}_{image.name}".encode(errors="surrogateescape"), datum.SerializeToString())
-    echo(f"{db}: {len(images) - skipped} images" + f", {skipped} left out" * bool(skipped))
+    stored = len(images) - skipped
+    echo(f"{db}: {stored} image{'s' * (stored != 1)}" + f", {skipped} left out" * bool(skipped))
 
 
 def _stored(image: Listed, options: ConvertImagesetOptions) -> caffe_pb2.Datum:
@@ -107,7 +112,7 @@ def _stored(image: Listed, options: ConvertImagesetOptions) -> caffe_pb2.Datum:
     if options.resize_width and options.resize_height:
         pixels = resized(pixels, options.resize_height, options.resize_width)
     suffix = path.suffix.lower().lstrip(".")
-    kind = options.encode_type.lower().lstrip(".") or (suffix if options.encoded else "")
+    kind = (options.encode_type or "").lower().lstrip(".") or (suffix if options.encoded else "")
     if not kind:
         if options.encoded:
             raise DataError(f"{path}: its name does not end in an image format: give --encode-type")
@@ -149,7 +154,7 @@ def compute_image_mean_command(options: ComputeImageMeanOptions) -> None:
     if not count:
         raise DataError(f"{db}: the database is empty")
     mean = total / count
-    echo(f"{db}: {count} images of {' x '.join(map(str, mean.shape))}")
+    echo(f"{db}: {count} image{'s' * (count != 1)} of {' x '.join(map(str, mean.shape))}")
     for i, value_ in enumerate(mean.mean(axis=(1, 2))):
         echo(f"mean_value channel [{i}]: {value_:.6g}")
     if out:
@@ -174,10 +179,10 @@ class ExtractFeaturesOptions(StateOptions, Tf32Options, ThreadOptions):
 
 @with_options(ExtractFeaturesOptions, GflagsCommand)
 def extract_features_command(options: ExtractFeaturesOptions) -> None:
-    """Run NBATCHES batches through the net in phase TEST and store the contents of blobs, one Datum of floats per item.
+    """Run NBATCHES batches through the net in phase TEST; store each item of the blobs as a Datum of floats.
 
-    Each blob has a database of its own. Keys are 0000000000, 0000000001, ... The net reads its images by data layers; for the
-    regions of a detector and images by name use features.
+    Each blob has its own database. Keys are 0000000000, 0000000001, ... A data layer of the net reads the images. For the
+    regions of a detector, and for image files on the command line, use features.
 
     Example:  minicaffe extract-features net.caffemodel test.prototxt fc7,prob fc7_lmdb,prob_lmdb 10
     """
@@ -193,9 +198,8 @@ def extract_features_command(options: ExtractFeaturesOptions) -> None:
         raise Error(f'the net has no blob "{unknown[0]}"{names_near(unknown[0], loaded.blobs)}')
     if loaded.inputs:
         raise Error(
-            f'the net\'s input "{loaded.inputs[0]}" would keep its zeros: the batches come from a data layer, so put one in its'
-            f" place (ImageData, Data, HDF5Data);"
-            f" `minicaffe run NET WEIGHTS --input {pasted(loaded.inputs[0])}=FILE` does one batch"
+            f'the net\'s input "{loaded.inputs[0]}" would stay zero: replace it with a data layer (ImageData, Data, HDF5Data),'
+            f" or run one batch with `minicaffe run NET WEIGHTS --input {pasted(loaded.inputs[0])}=FILE`"
         )
     stored = [0] * len(paths)
     count, head = concurrent_batches(loaded, options.batches)
@@ -229,7 +233,7 @@ def _features(net: Net, head: int, names: Sequence[str], inputs: Arrays) -> list
     return [[float_datum(item).SerializeToString() for item in of_one] for of_one in items]
 
 
-TOO_LONG = "the net has {:,} bytes, and protobuf converts at most 2 GB; minicaffe reads the old file; Net.save writes it anew"
+TOO_LONG = "the net has {:,} bytes, and protobuf converts at most 2 GB; load the old file and write it with Net.save"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,12 +241,12 @@ class UpgradeOptions(UnknownFieldOptions):
     source: str = argument(metavar="IN")
     target: str = argument(metavar="OUT")
     solver: bool = option("--solver", "Read IN as a solver prototxt.")
-    binary: bool = option("--binary", "Read IN as a .caffemodel, whatever its name.")
+    binary: bool = option("--binary", "Read IN as a .caffemodel, whatever its name is.")
 
 
 @with_options(UpgradeOptions)
 def upgrade_command(options: UpgradeOptions) -> None:
-    """Convert IN, a net prototxt, solver prototxt (--solver) or .caffemodel of any age, to the current format; write it to OUT.
+    """Convert an old net prototxt, solver prototxt (--solver) or .caffemodel IN to the current format; write it to OUT.
 
     The names of Caffe's tools also work: upgrade_net_proto_text, upgrade_net_proto_binary, upgrade_solver_proto_text.
 
@@ -251,7 +255,7 @@ def upgrade_command(options: UpgradeOptions) -> None:
     source, target, solver = options.source, options.target, options.solver
     binary = options.binary or source.endswith(".caffemodel")
     if source.endswith(".h5"):
-        raise WeightsError(f"{source}: weights in HDF5 have no older form; there is nothing to upgrade")
+        raise WeightsError(f"{source}: HDF5 weights have only one format; use the file as it is")
     if solver and binary:
         raise click.UsageError(f"--solver is for a solver prototxt, but {source} is read as a .caffemodel")
     if binary:

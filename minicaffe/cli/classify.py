@@ -33,18 +33,20 @@ from .pictures import DataLayerOptions, Found, as_read
 class Options(DataLayerOptions):
     classes: str | None = option("--classes", "Class names, one per line, as in synset_words.txt.", metavar="FILE")
     labels: str | None = option("--labels", "The old name of --classes.", metavar="FILE", hidden=True)
-    top: int = option("--top", "Classes shown of each image.", type=click.IntRange(1), default=5)
+    top: int = option("--top", "Number of classes to show for each image.", type=click.IntRange(1), default=5)
     draw_dir: str | None = option("--draw", "Write each image with its best classes into DIR.", metavar="DIR")
-    blob: str | None = option("--blob", "The scores.  [default: the output of the net's Softmax]", metavar="BLOB")
+    blob: str | None = option("--blob", "Blob of the scores.  [default: the output of the net's Softmax]", metavar="BLOB")
 
 
 @with_options(Options)
 def classify_command(options: Options) -> None:
     """Print the best classes of each image of SOURCE... by the deploy prototxt NET with WEIGHTS.
 
-    An image is resized to the net's input, as in Caffe's example. --mean, --mean-file, --rgb and --scale-factor say how the net
-    was trained. A source is an image, a folder, a video or a list (.txt, .lst: one path per line). A net of clips, whose input
-    is (N, 3, L, H, W), as C3D's, gets each L consecutive frames of a source; --draw draws the first of them.
+    A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
+
+    Images are resized to the net's input, as in Caffe's example. Set --mean, --mean-file, --rgb and --scale-factor as in
+    training. A net with an input (N, 3, L, H, W), such as C3D, gets clips of L consecutive frames; --draw draws the first
+    frame.
 
     Example:  minicaffe classify deploy.prototxt net.caffemodel cat.jpg --classes synset_words.txt --mean 104,117,123
     """

@@ -66,7 +66,7 @@ def check_target(
     suffix = Path(path).suffix.lower()
     if writes and suffix in WRITERS and suffix not in writes and not _is_device(path):
         other = Path(path).with_suffix(writes[0]).name
-        raise Error(f"{option} {path}: what is written here is {writes[0]}, not {suffix}: give {other}; {WRITERS[suffix]}")
+        raise Error(f"{option} {path}: this command writes {writes[0]}, not {suffix}: give {other}; {WRITERS[suffix]}")
     folder = Path(path).absolute().parent
     if os.path.isdir(path):
         raise Error(f"{option} {path}: this is a folder; give the name of a file")
@@ -128,7 +128,7 @@ def check_folder(option: str, path: str | None) -> None:
 
 def _check_writable(option: str, path: str, place: Path) -> None:
     if not os.access(place, os.W_OK):
-        raise Error(f"{option} {path}: nothing can be written into {place}: permission denied")
+        raise Error(f"{option} {path}: no permission to write into {place}: give another folder")
 
 
 def _is_device(path: str) -> bool:

@@ -16,7 +16,7 @@ from minicaffe.tracing.tracer import Tracer
 
 from .common import PAGES, check_target
 from .groups import NetOptions, ThreadOptions
-from .image_options import InputOptions
+from .image_options import FAMILY_FACTORS, FAMILY_MEANS, InputOptions, mean_option, scale_factor_option
 from .options import FiniteRange, argument, option, with_options
 from .terminal import echo, warn
 from .trace import fill
@@ -34,21 +34,27 @@ class CompareOptions(InputOptions, NetOptions, ThreadOptions):
     weights_b: tuple[str, ...] = option(
         "--weights-b", "Weights of B, if a net; may be repeated.  [default: A's]", metavar="FILE"
     )
-    map_file: str | None = option("--map", "Lines of a name in A, its name in B and, if needed, axes: 0,3,1,2.", metavar="FILE")
-    transpose: tuple[str, ...] = option("--transpose", "B's axes in A's order; may be repeated.", metavar="NAME=0,3,1,2")
+    map_file: str | None = option(
+        "--map", "File with lines of a blob's name in A, its name in B and, if needed, axes: 0,3,1,2.", metavar="FILE"
+    )
+    transpose: tuple[str, ...] = option(
+        "--transpose", "Axes of a blob of B in the order of A; may be repeated.", metavar="NAME=0,3,1,2"
+    )
     rtol: float = option("--rtol", "Tolerance relative to A's value.", default=1e-3)
-    atol: float | None = option("--atol", "Added tolerance.  [default: rtol / 10 of the blob's largest value]")
-    go_on: bool = option("--all", "Continue after the first difference; between nets, from A's values.")
+    atol: float | None = option(
+        "--atol", "Absolute tolerance, which is added.  [default: rtol / 10 of the blob's largest value]"
+    )
+    go_on: bool = option("--all", "Continue after the first difference; for two nets, with the blobs of A.")
 
 
 @with_options(CompareOptions)
 def compare_command(options: CompareOptions) -> None:
-    """Find the first layer at which the net in the prototxt A and B differ, and why.
+    """Find the first layer where the net A and B differ, and why.
 
-    The exit status is 1 if they differ or B lacks an output of A.
+    A is a prototxt. B is another prototxt, an .onnx model, or an .npz of blobs of any framework with their input. The exit
+    status is 1 if A and B differ or B lacks an output of A.
 
-    B is another prototxt, an .npz of blobs that any framework computed (with the input), or an .onnx model. For two versions of
-    one net, as before and after training, trace-diff also compares weights and shows both on a page.
+    For the same net before and after training use trace-diff: it also compares weights and shows both on a page.
 
     Example:  minicaffe compare deploy.prototxt blobs.npz --weights net.caffemodel --map names.txt
     """
@@ -95,16 +101,18 @@ class TraceDiffOptions(InputOptions, NetOptions, ThreadOptions):
     weights_a: tuple[str, ...] = option("--weights-a", "Weights of the net A; may be repeated.", metavar="FILE")
     weights_b: tuple[str, ...] = option("--weights-b", "Weights of the net B; may be repeated.", metavar="FILE")
     image: str | None = option("--image", "Image for the nets' image input, preprocessed as by trace.", metavar="FILE")
-    out: str | None = option("-o --out", "A page with the maps of both and their difference.", metavar="FILE.html")
-    rtol: float = option("--rtol", "Tolerance relative to A's largest size.", type=FiniteRange(min=0), default=RTOL)
+    out: str | None = option("-o --out", "Page to write, with the maps of both and their difference.", metavar="FILE.html")
+    rtol: float = option("--rtol", "Tolerance relative to A's largest absolute value.", type=FiniteRange(min=0), default=RTOL)
+    mean: tuple[float, float, float] | None = mean_option(FAMILY_MEANS)
+    scale_factor: float | None = scale_factor_option(FAMILY_FACTORS)
 
 
 @with_options(TraceDiffOptions)
 def trace_diff_command(options: TraceDiffOptions) -> None:
-    """Find the first step and the first weights in which A and B differ. The exit status is 1 if they differ.
+    """Find the first step and the first weights where A and B differ. The exit status is 1 if they differ.
 
-    A and B are pages of `minicaffe trace`, or prototxts, which are run here: on the same inputs, with --weights-a and
-    --weights-b. For nets of other layers or another framework use compare, which matches blobs by name.
+    A and B are pages of `minicaffe trace` or prototxts. Prototxts run on the same inputs, with --weights-a and --weights-b. For
+    nets with different layers, or of another framework, use compare: it matches blobs by name.
 
     Example:  minicaffe trace-diff before.html after.html -o diff.html
 

@@ -34,7 +34,7 @@ from .terminal import echo, warn
 
 
 def check_option() -> Any:
-    help = "First run both and print the largest differences; beyond 1e-4 write nothing and exit with 1."
+    help = "First run both and print the largest differences; above 1e-4 write nothing and exit with status 1."
     return option("--check", help)
 
 
@@ -53,7 +53,7 @@ def print_agreement(title: str, found: Sequence[Difference], whose: tuple[str, s
     if wrong:
         raise Error(f"FAIL: more than {bound} apart: {'; '.join(wrong)}; nothing was written")
     if reason := uninformative(found):
-        hint = "weights of 0 give such numbers (give WEIGHTS, or --random-weights), and thresholds that no box reaches"
+        hint = "give WEIGHTS or --random-weights, or lower the thresholds so that boxes reach them"
         raise Error(f"FAIL: {reason}; {hint}; nothing was written")
     echo(f"PASS: every output within {bound}")
 
@@ -73,18 +73,18 @@ class ImportOptions(ShapeOptions, SettingsOptions, ThreadOptions):
     model: str = argument()
     out: tuple[str, str] = option(
         "-o --out",
-        "The prototxt and the weights to write; HDF5 if they end in .h5.",
+        "Prototxt and weights to write; .h5 for weights in HDF5.",
         required=True,
         nargs=2,
         multiple=False,
         metavar="NET.prototxt NET.caffemodel",
     )
     until: tuple[str, ...] = option(
-        "--until", "A tensor that becomes an output; what is beyond it is left out; may be repeated.", metavar="TENSOR"
+        "--until", "Tensor that becomes an output; later nodes are left out; may be repeated.", metavar="TENSOR"
     )
     check: bool = option(
         "--check/--no-check",
-        "First run both and print the largest differences; beyond 1e-4 write nothing and exit with 1.",
+        "First run both and print the largest differences; above 1e-4 write nothing and exit with status 1.",
         default=True,
     )
     seed: int = seed_option()
@@ -93,9 +93,9 @@ class ImportOptions(ShapeOptions, SettingsOptions, ThreadOptions):
 
 @with_options(ImportOptions)
 def import_command(options: ImportOptions) -> None:
-    """Write the ONNX model MODEL (opset 9 to 22) as a net in Caffe's format: a prototxt and its weights.
+    """Convert the ONNX model MODEL (opset 9 to 22) to Caffe's format: a prototxt and its weights.
 
-    Needs the extra onnx. --cfg is for models that minicaffe exported of a net with proposals.
+    This needs the extra onnx. --cfg is for models with proposals that minicaffe exported.
 
     Example:  minicaffe import model.onnx -o net.prototxt net.caffemodel
     """
@@ -112,7 +112,7 @@ def import_command(options: ImportOptions) -> None:
         if options.check:
             for note in fill_inputs(net, {}, seed=options.seed):
                 echo(note)
-            print_agreement("the net beside the model", compare_with_model(net, model, options.until), ("the net", "the model"))
+            print_agreement("net and model compared", compare_with_model(net, model, options.until), ("the net", "the model"))
     echo(f"written: {out_net}, {out_weights}")
 
 
@@ -131,7 +131,9 @@ def _print_imported(imported: Imported) -> None:
 class ToTorchOptions(InputOptions, StateOptions, ThreadOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
-    out: str = option("-o --out", "The module to write; the weights go beside it.", required=True, metavar="FILE.py")
+    out: str = option(
+        "-o --out", "Python module to write; the weights go into the same folder.", required=True, metavar="FILE.py"
+    )
     check: bool = check_option()
     seed: int = seed_option()
     random_weights: bool = random_weights_option()
@@ -140,7 +142,7 @@ class ToTorchOptions(InputOptions, StateOptions, ThreadOptions):
 
 @with_options(ToTorchOptions)
 def to_torch_command(options: ToTorchOptions) -> None:
-    """Write the net in the prototxt NET with WEIGHTS as readable PyTorch source, and its weights as safetensors next to it.
+    """Convert the prototxt NET to readable PyTorch source, and WEIGHTS to a .safetensors file next to it.
 
     The source needs only torch. --check also compares the gradients.
 
@@ -218,7 +220,7 @@ def merge_bn_command(options: MergeBnOptions) -> None:
 def _complete(file: NetFile, options: MergeBnOptions) -> Net:
     """Return the net with its weights. Raises WeightsError if a layer has none."""
     if options.weights is None:
-        raise click.UsageError("Missing argument 'WEIGHTS'; --random-weights does without")
+        raise click.UsageError("Missing argument 'WEIGHTS'; or give --random-weights")
     net = options.build(file)
     report = net.copy_from(options.weights)
     if not report.loaded:
@@ -264,4 +266,4 @@ def _check_merged(before: Net, after: Net, options: MergeBnOptions) -> None:
         put_array(after, name, before.blobs[name].read_data())
     ours = run_of(before, before.outputs)
     found = differences(ours, run_of(after, before.outputs).blobs)
-    print_agreement("the merged net beside the first", found, ("the first", "the merged"))
+    print_agreement("original and merged net compared", found, ("the first", "the merged"))

@@ -32,26 +32,25 @@ class Options(BatchOptions):
         "--threshold", "Lowest score shown.  [default: 0.5; UltraFace, MTCNN: 0.7]", type=FiniteRange(0, 1)
     )
     draw_dir: str | None = option("--draw", "Write each image with its boxes into DIR.", metavar="DIR")
-    save: str | None = option(
-        "--save", "Write COCO's results, a table, or YOLO's text files.", metavar="FILE.json|FILE.csv|DIR"
-    )
+    save: str | None = option("--save", "Write COCO results, a table, or YOLO text files.", metavar="FILE.json|FILE.csv|DIR")
     as_json: bool = option("--json", "Print one JSON list instead of lines.")
-    every: int = option("--every", "Of a video, only every N-th frame.", metavar="N", type=click.IntRange(1), default=1)
-    max_detections: int = option("--max-detections", "Maximum per image.", type=click.IntRange(1), default=100)
+    every: int = option("--every", "Use every N-th frame of a video.", metavar="N", type=click.IntRange(1), default=1)
+    max_detections: int = option("--max-detections", "Maximum of detections per image.", type=click.IntRange(1), default=100)
 
 
 @with_options(Options)
 def detect_command(options: Options) -> None:
     """Find objects in the images SOURCE... with the test prototxt NET and its WEIGHTS.
 
-    The net is a Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO, MS-CNN or SqueezeDet; an SSH, UltraFace
-    or MTCNN, which find faces; or a CTPN, which finds lines of text. A source is an image, a folder, a pattern, a video, a list
-    (.txt, .lst: one path per line), a Parquet file, or a URI. Of an MTCNN give det1; det2 and det3 are found beside it.
+    A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
+
+    Objects: Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO, MS-CNN and SqueezeDet. Faces: SSH, UltraFace
+    and MTCNN. Lines of text: CTPN. For an MTCNN give det1; det2 and det3 must be in the same folder.
 
     Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic). An SSD,
-    RefineDet or YOLO has one image input and ends in a DetectionOutput, YoloDetectionOutput or Yolov3DetectionOutput layer; a
-    Cascade R-CNN in DecodeBBox layers and probabilities; an SSH in the boxes and scores of its ProposalLayers. The ends of YOLO
-    v1, YOLO v2, MS-CNN, SqueezeDet and UltraFace nets are decoded as their scripts do.
+    RefineDet or YOLO has one image input and ends in a DetectionOutput, YoloDetectionOutput or Yolov3DetectionOutput layer. A
+    Cascade R-CNN ends in DecodeBBox layers and probabilities, an SSH in the boxes and scores of its ProposalLayers. YOLO v1,
+    YOLO v2, MS-CNN, SqueezeDet and UltraFace may end as published; minicaffe does the decoding of their scripts.
 
     Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8
     """
@@ -70,7 +69,7 @@ def detect_command(options: Options) -> None:
     done = print_rows(pipeline, images, targets, options) if options.out is None else detect_many(pipeline, images, options)
     if not done.detections and done.errors < done.images:
         score = "" if done.best is None else f": the best score is {done.best:.4g}"
-        inform(f'nothing reaches --threshold {pipeline.detector.threshold:g}{score}. Check the line "Taken" above')
+        inform(f'nothing reaches --threshold {pipeline.detector.threshold:g}{score}. Check the line "Preprocessing" above')
     check_failed(done.errors, done.images, images, ": see the column error" * bool(options.out))
 
 

@@ -40,7 +40,16 @@ from minicaffe.scaling.stops import exit_status, sigterm_stops
 
 from .common import check_folder, identity, refuse
 from .groups import DeviceOptions, StateOptions, classes_option, seed_option
-from .image_options import ImageOptions, detector_way, inform_taken, of_data
+from .image_options import (
+    FAMILY_FACTORS,
+    FAMILY_MEANS,
+    ImageOptions,
+    detector_way,
+    inform_taken,
+    mean_option,
+    of_data,
+    scale_factor_option,
+)
 from .options import FiniteRange, option
 from .pictures import SourceOptions, concurrent_images
 from .terminal import echo, inform
@@ -66,25 +75,30 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
     """
 
     classes: str | None = classes_option()
-    scale: int | None = option("--scale", "Pixels of the short side.  [default: 600]", type=click.IntRange(1))
-    max_size: int | None = option("--max-size", "Most pixels of the long side.  [default: 1000]", type=click.IntRange(1))
-    nms: float | None = option("--nms", "Overlap that drops the lower score.  [default: 0.3]", type=FiniteRange(0, 1))
+    scale: int | None = option("--scale", "Scale images to this short side, in pixels.  [default: 600]", type=click.IntRange(1))
+    max_size: int | None = option("--max-size", "Maximum of the long side, in pixels.  [default: 1000]", type=click.IntRange(1))
+    nms: float | None = option(
+        "--nms", "Overlap above which the box with the lower score is dropped.  [default: 0.3]", type=FiniteRange(0, 1)
+    )
     proposals: str | None = option(
         "--proposals", "Boxes (R, 4) for nets that take rois; in DIR: IMAGE-NAME.npy.", metavar="FILE.npy|DIR"
     )
     anchors: tuple[float, ...] | None = option(
         "--anchors",
-        "Of a YOLO v2 without its last layer, in cells, or a SqueezeDet, in pixels.  [default: the published net's]",
+        "Anchors of a YOLO v2 without its last layer (in cells) or of a SqueezeDet (in pixels).  "
+        "[default: the published net's]",
         metavar="W,H,W,H,...",
         type=anchors_of,
     )
     min_face: float | None = option(
         "--min-face",
-        "Of an MTCNN, the smallest face in pixels.  [default: 20]",
+        "Smallest face that an MTCNN finds, in pixels.  [default: 20]",
         metavar="PIXELS",
         type=FiniteRange(0, min_open=True),
     )
     seed: int = seed_option()
+    mean: tuple[float, float, float] | None = mean_option(FAMILY_MEANS)
+    scale_factor: float | None = scale_factor_option(FAMILY_FACTORS, FAMILY_NAMES)
     threshold: float | None = None
     max_detections: int = 100
     engine: str | None = None
@@ -127,7 +141,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
             file, weights = joined(file), [joined_weights(path) for path in self.weights]
             text = to_text(file.param)
             others = " and ".join(Path(path).name for path in following(self.net))
-            inform(f"{self.net} is MTCNN's first net; {others}, beside it, are run after it")
+            inform(f"{self.net} is MTCNN's first net; {others} in the same folder run after it")
         net = self.load(file, weights, keep="outputs")
         pipeline = Pipeline(net, options._recipe(net, text or read_text(self.net), regions))
         names, (classes, holder, _) = pipeline.recipe.names, pipeline.detector.family.classes(net)
@@ -172,7 +186,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         if rules:
             given = {"--scale": self.scale, "--max-size": self.max_size, "--nms": self.nms, "--proposals": self.proposals}
             no_cfg = {} if rules.settings else {"--cfg": self.cfg}
-            refuse(f"here: {rules.fixed_by} fixes its size and suppression", no_cfg | given)
+            refuse(f"here: {rules.fixed_by} fixes the input size and NMS", no_cfg | given)
             if self.cfg:
                 rules.check_settings(read_settings(self.cfg), f"--cfg {self.cfg}")
         else:
@@ -189,9 +203,13 @@ class BatchOptions(DetectorOptions):
     """--out and the options that go with it."""
 
     out: str | None = option("-o --out", "Write Parquet files there; run again to resume.", metavar="DIR|URI")
-    engine: str | None = option("--engine", "What runs --out.  [default: local]", type=click.Choice(["local", "ray"]))
-    address: str | None = option("--address", "The Ray cluster.  [default: a new Ray on this machine]", metavar="ADDRESS")
-    workers: int | None = option("--workers", "Actors on Ray.  [default: one per GPU, or CPU]", type=click.IntRange(1))
+    engine: str | None = option("--engine", "Where --out runs.  [default: local]", type=click.Choice(["local", "ray"]))
+    address: str | None = option(
+        "--address", "Address of the Ray cluster.  [default: a new Ray on this machine]", metavar="ADDRESS"
+    )
+    workers: int | None = option(
+        "--workers", "Number of actors on Ray.  [default: one per GPU, or per CPU]", type=click.IntRange(1)
+    )
     part_size: int | None = option("--part-size", f"Images per Parquet file.  [default: {PART_SIZE}]", type=click.IntRange(1))
 
     def check(self, sources: Sequence[str], printing: dict[str, Any]) -> None:
@@ -204,12 +222,12 @@ class BatchOptions(DetectorOptions):
             given = {"--engine": self.engine, **cluster, "--part-size": self.part_size}
             refuse("without --out, the folder of the Parquet files", given)
             return
-        refuse("with --out, whose Parquet files hold everything", printing)
+        refuse("with --out: its Parquet files have all results", printing)
         if self.engine != "ray":
             refuse("without --engine ray", cluster)
         require_pyarrow()
         if any(source.rstrip("/") == self.out.rstrip("/") or _is_same_folder(source, self.out) for source in sources):
-            raise Error(f"--out {self.out}: the images come from there: give another folder")
+            raise Error(f"--out {self.out}: the images are in this folder: give another one")
         if is_uri(self.out):
             check_opens(self.out)
         else:

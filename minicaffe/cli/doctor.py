@@ -32,12 +32,12 @@ from .terminal import echo
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
-    report: bool = option("--report", "Print it for a bug report, with versions, and without the names of folders.")
+    report: bool = option("--report", "Print a block for a bug report, with versions and without names of folders.")
 
 
 @with_options(DoctorOptions)
 def doctor_command(options: DoctorOptions) -> None:
-    """Show what nets run on here: processor, BLAS, compiled loops, GPU; and what to do about missing parts.
+    """Check processor, BLAS, compiled loops and GPU; print how to install missing parts.
 
     Example:  minicaffe doctor
     """
@@ -208,12 +208,12 @@ VARIABLES = ("MINICAFFE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceQueryOptions:
-    gpu: str | None = option("--gpu", "Fail unless this GPU is present: its number, or all.", metavar="ID")
+    gpu: str | None = option("--gpu", "Fail if this GPU is missing: its number, or all.", metavar="ID")
 
 
 @with_options(DeviceQueryOptions)
 def device_query_command(options: DeviceQueryOptions) -> None:
-    """Show what nets run on here: GPUs, CPU, cores, NumPy's BLAS, versions.
+    """Print GPUs, CPU, cores, NumPy's BLAS and versions.
 
     If no GPU is found, `minicaffe doctor` says what is missing.
 

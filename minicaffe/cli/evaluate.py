@@ -31,23 +31,23 @@ from .terminal import echo, inform
 class Options(DetectorOptions):
     net: str = argument()
     weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS ANNOTATIONS")
-    split: str | None = option("--split", "List of a VOC, folder of a YOLO dataset.  [default: test, or val]", metavar="NAME")
+    split: str | None = option(
+        "--split", "Image list of a VOC dataset, or folder of a YOLO dataset.  [default: test, or val]", metavar="NAME"
+    )
     images: str | None = images_option()
-    threshold: float = option("--threshold", "Lowest score counted.", type=FiniteRange(0, 1), default=0.01)
-    max_detections: int = option("--max-detections", "Maximum per image.", type=click.IntRange(1), default=100)
-    out: str | None = option("-o --out", "Write the numbers there too.", metavar="FILE.json")
+    threshold: float = option("--threshold", "Lowest score of a detection.", type=FiniteRange(0, 1), default=0.01)
+    max_detections: int = option("--max-detections", "Maximum of detections per image.", type=click.IntRange(1), default=100)
+    out: str | None = option("-o --out", "Also write the numbers there.", metavar="FILE.json")
     json_file: str | None = option("--json", "The old name of --out.", metavar="FILE.json", hidden=True)
     draw: str | None = option("--draw", "Draw the precision-recall curves.", metavar="FILE.png")
 
 
 @with_options(Options)
 def evaluate_command(options: Options) -> None:
-    """Print the detector's average precision for each class of the images of ANNOTATIONS, as PASCAL VOC and COCO count it.
+    """Measure a detector's average precision on the images of ANNOTATIONS, by the rules of PASCAL VOC and COCO.
 
-    NET is the detector's test prototxt, with WEIGHTS.
-
-    ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, a folder of VOC's or YOLO's form, or labelImg's: a folder with
-    .xml files. Each image has the name of its .xml. COCO's precision needs the extra coco.
+    NET is the detector's test prototxt. ANNOTATIONS is minicaffe's JSON, COCO instances, a CSV file, a VOC or YOLO folder, or
+    a folder with .xml files of labelImg, whose images have the same names. COCO's numbers need the extra coco.
 
     Example:  minicaffe evaluate test.prototxt net.caffemodel VOCdevkit/VOC2007 --cfg end2end.yml --draw curves.png
 
@@ -69,7 +69,7 @@ def evaluate_command(options: Options) -> None:
     report = evaluate(list(_found(pipeline, images)), roidb, classes, coco=coco)
     _print(report)
     if not coco:
-        inform(f"COCO's average precision is counted where pycocotools is installed: {install('coco')}")
+        inform(f"for COCO's average precision install pycocotools: {install('coco')}")
     if options.out:
         with replacing(options.out) as path:
             path.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
@@ -82,7 +82,7 @@ def evaluate_command(options: Options) -> None:
 def _check(options: Options) -> None:
     """Raise Error, before work starts, for outputs that cannot be written, and click.UsageError for several annotations."""
     if len(options.sources) > 1:
-        raise click.UsageError(f"one file or folder of annotations, please: got {', '.join(options.sources)}")
+        raise click.UsageError(f"give one file or folder of annotations, got {', '.join(options.sources)}")
     read = [*options.inputs, options.sources[0]]
     check_target("--out", options.out, read, writes=[".json"])
     check_png("--draw", options.draw, read)
@@ -113,7 +113,8 @@ def _print(report: Report) -> None:
     means = report.mean_ap, report.mean_ap_2007, *(report.coco[name] for name in coco)
     truth, found = (str(sum(getattr(one, what) for one in report.classes)) for what in ("truth", "found"))
     columns = ["class", "boxes", "found", "VOC AP", "VOC 2007", *(f"COCO {name}" for name in coco)]
-    print_table(f"{report.images} images", columns, [*rows, ["mean", truth, found, *map(_number, means)]], right=columns[1:])
+    title = f"{report.images} image{'s' * (report.images != 1)}"
+    print_table(title, columns, [*rows, ["mean", truth, found, *map(_number, means)]], right=columns[1:])
 
 
 def _number(value: float) -> str:

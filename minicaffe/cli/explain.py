@@ -41,27 +41,31 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by run.", metavar="FILE")
     roi: int | None = option("--roi", "ROI layers, Proposal, ProposalTarget, BoxAnnotatorOHEM, detection: index of the roi.")
-    channel: int | None = option("--channel", "ROI layers: channel of the top (with --backward: of the map).")
+    channel: int | None = option("--channel", "ROI layers: channel of the top; with --backward, of the map.")
     bin: tuple[int, ...] | None = option("--bin", "ROI layers: row and column of the bin.", callback=_index, metavar="PH,PW")
     index: int | None = option("--index", "DetectionOutput, detection: index of the detection.")
     anchor: tuple[int, ...] | None = option(
-        "--anchor", "Proposal: what became of the anchor A at a place of the map.", callback=_index, metavar="ROW,COLUMN,A"
+        "--anchor", "Proposal: follow anchor A at ROW, COLUMN of the map.", callback=_index, metavar="ROW,COLUMN,A"
     )
     at: tuple[int, ...] | None = option(
-        "--at", "Index in the top (--backward: in the bottom).", callback=_index, metavar="N,C,H,W"
+        "--at", "Index in the top; with --backward, in the bottom.", callback=_index, metavar="N,C,H,W"
     )
     top: int = option("--top", "Index of the top.", default=0)
-    backward: bool = option("--backward", "Explain the gradient of one element of a bottom: how much each sender adds.")
+    backward: bool = option(
+        "--backward", "Explain the gradient of one element of a bottom: the contribution of each element of the top."
+    )
     weight: str | None = option(
-        "--weight", "Explain the gradient of one element (--at) of a learnable blob: 0, bias or conv1.0.", metavar="BLOB"
+        "--weight", "Explain the gradient of one element (--at) of a weight blob: 0, bias or conv1.0.", metavar="BLOB"
     )
-    bottom: int = option("--bottom", "--backward: index of the bottom.", default=0)
-    cell: tuple[int, ...] | None = option("--cell", "--backward, ROI layers: cell of the map.", callback=_index, metavar="H,W")
-    item: int | None = option("--item", "--backward, ROI layers: image of the batch.  [default: 0]")
+    bottom: int = option("--bottom", "With --backward: index of the bottom.", default=0)
+    cell: tuple[int, ...] | None = option(
+        "--cell", "With --backward, ROI layers: cell of the map.", callback=_index, metavar="H,W"
+    )
+    item: int | None = option("--item", "With --backward, ROI layers: image of the batch.  [default: 0]")
     dy: str | None = option(
-        "--dy", "--backward: gradient of the top.  [default: the loss's, or ones]", type=click.Choice(["ones", "random"])
+        "--dy", "With --backward: gradient of the top.  [default: the loss's, or ones]", type=click.Choice(["ones", "random"])
     )
-    rows: int = option("--rows", "Maximum rows shown of a table.", type=click.IntRange(1), default=ROWS)
+    rows: int = option("--rows", "Maximum of rows per table.", type=click.IntRange(1), default=ROWS)
     random_weights: bool = random_weights_option()
 
     @cached_property
@@ -79,11 +83,15 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
 
 @with_options(Options)
 def explain_command(options: Options) -> None:
-    """Show the arithmetic of a number of a LAYER of the prototxt NET with WEIGHTS; with --backward or --weight, of a gradient.
+    """Show the arithmetic of one number of a LAYER of the prototxt NET with WEIGHTS.
 
-    Select it in a ROI layer with --roi, --channel and --bin (--backward: --channel and --cell), in Proposal with --roi or
-    --anchor, in DetectionOutput with --index, in other layers with --at. LAYER detection is what follows a Faster R-CNN or
-    R-FCN: --index K is its detection K, of which 0 is the best, --roi K what became of roi K.
+    With --backward or --weight the number is one of a gradient.
+
+    Select the number with --at N,C,H,W. In a ROI layer use --roi, --channel and --bin; with --backward, --channel and --cell.
+    In Proposal use --roi or --anchor, in DetectionOutput --index.
+
+    Use `detection` as LAYER for the final boxes of a Faster R-CNN or R-FCN: --index K explains detection K (0 is the best),
+    --roi K follows roi K.
 
     Example:  minicaffe explain test.prototxt net.caffemodel roi_pool5 --input data=cat.jpg --roi 3 --channel 12 --bin 2,5
     """
@@ -117,7 +125,7 @@ def explain_command(options: Options) -> None:
 def _filled(options: Options) -> Net:
     for word in options.weights:
         if re.fullmatch(r"-?\d+(,-?\d+)*", word) and not os.path.exists(word):
-            raise Error(f"{word}: there is no such file of weights; an index is given as --at {word}")
+            raise Error(f"{word}: no such weights file; for an index use --at {word}")
     net = options.load(options.net, (*options.weights, *options.more_weights), no_zeros=True)
     if options.roidb:
         options.set_roidb(net, options.settings)

@@ -16,7 +16,7 @@ from minicaffe.data.image_bytes import read_image
 from minicaffe.data.images import load_image
 from minicaffe.data.roidb import load_roidb
 from minicaffe.detection.families import family_of
-from minicaffe.detection.family import SSD_MEANS, FindOptions
+from minicaffe.detection.family import SSD_MEANS, FindOptions, numbers_text
 from minicaffe.detection.inputs import image_input, put_array, put_image
 from minicaffe.detection.task import class_names, read_class_names
 from minicaffe.errors import Error
@@ -28,7 +28,7 @@ from minicaffe.scaling.batch.find import find_sources
 from .common import check_target, shape_text
 from .convert import check_option, print_agreement
 from .groups import StateOptions, ThreadOptions, classes_option, random_weights_option, seed_option
-from .image_options import InputOptions, detector_way, inform_taken
+from .image_options import MEANS, InputOptions, detector_way, inform_taken, mean_option
 from .options import FiniteRange, argument, option, with_options
 from .terminal import echo, warn
 
@@ -43,12 +43,14 @@ MOST_IMAGES = 100
 class Int8Options:
     """--int8 and the options that go with it."""
 
-    int8: bool = option("--int8", "Convolutions and inner products in 8 bits, by onnxruntime's static quantization.")
+    int8: bool = option("--int8", "Compute convolutions and inner products in 8 bits (onnxruntime's static quantization).")
     calibrate: tuple[str, ...] = option(
-        "--calibrate", f"--int8: images that tell the ranges, at most {MOST_IMAGES}; may be repeated.", metavar="SOURCE"
+        "--calibrate", f"With --int8: up to {MOST_IMAGES} images for the calibration; may be repeated.", metavar="SOURCE"
     )
     roidb: str | None = option(
-        "--roidb", "--int8 --with-boxes: labelled images, for the mAP before and after.", metavar="FILE.json|VOC-FOLDER"
+        "--roidb",
+        "With --int8 --with-boxes: labelled images, to measure the mAP before and after.",
+        metavar="FILE.json|VOC-FOLDER",
     )
 
     def check_int8(self, whole: Whole | None) -> None:
@@ -56,7 +58,7 @@ class Int8Options:
         if not self.int8 and (self.calibrate or self.roidb):
             raise click.UsageError("--calibrate and --roidb are for --int8")
         if self.int8 and not self.calibrate:
-            raise click.UsageError("--int8 needs --calibrate: images like those that the model will see")
+            raise click.UsageError("--int8 needs images for the calibration: give --calibrate")
         if self.roidb and not (whole and whole.boxes):
             raise click.UsageError("--roidb compares boxes: give --with-boxes too")
 
@@ -121,13 +123,17 @@ THRESHOLD, MOST_BOXES = 0.5, 100
 class WholeOptions:
     """The options of a whole detector: its preparation of photos and its boxes."""
 
-    with_image: bool = option("--with-image", "Take a photo, uint8 H x W x 3 (blue, green, red), of any size, and prepare it.")
-    with_boxes: bool = option("--with-boxes", "Give boxes, scores and classes as detect does, not the net's outputs.")
+    with_image: bool = option(
+        "--with-image", "The model takes a photo of any size, uint8 H x W x 3 (blue, green, red), and prepares it."
+    )
+    with_boxes: bool = option(
+        "--with-boxes", "The model returns boxes, scores and classes as detect does, not the net's outputs."
+    )
     threshold: float | None = option(
-        "--threshold", f"--with-boxes: lowest score of a box.  [default: {THRESHOLD}]", type=FiniteRange(0, 1)
+        "--threshold", f"With --with-boxes: lowest score of a box.  [default: {THRESHOLD}]", type=FiniteRange(0, 1)
     )
     max_detections: int | None = option(
-        "--max-detections", f"--with-boxes: most boxes.  [default: {MOST_BOXES}]", type=click.IntRange(1)
+        "--max-detections", f"With --with-boxes: maximum of boxes.  [default: {MOST_BOXES}]", type=click.IntRange(1)
     )
     classes: str | None = classes_option()
 
@@ -142,7 +148,7 @@ class WholeOptions:
         if not (self.with_boxes or self.with_image):
             return None
         if options.rgb:
-            raise Error("--rgb: a whole detector takes blue, green, red")
+            raise Error("--rgb: with --with-image or --with-boxes the model takes blue, green, red")
         return Whole(
             photo=self.with_image,
             boxes=self.with_boxes,
@@ -157,21 +163,25 @@ class WholeOptions:
 class Options(Int8Options, WholeOptions, InputOptions, StateOptions, ThreadOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
-    out: str = option("-o --out", "The model to write.", required=True, metavar="FILE.onnx")
+    out: str = option("-o --out", "Model to write.", required=True, metavar="FILE.onnx")
     opset: int | None = option("--opset", "Version of ONNX's operators.  [default: 18, the oldest]")
-    until: str | None = option("--until", "Export only what this layer needs; its tops are the outputs.", metavar="LAYER")
+    until: str | None = option(
+        "--until", "Export only this layer and the layers that it needs; its tops are the outputs.", metavar="LAYER"
+    )
     fold: bool = option("--fold", "Fold BatchNorm, Scale and Bias into the convolutions before them.")
     check: bool = check_option()
     seed: int = seed_option()
     random_weights: bool = random_weights_option()
+    mean: tuple[float, float, float] | None = mean_option(f"{MEANS}; --with-image of an SSD: {numbers_text(SSD_MEANS)}")
 
 
 @with_options(Options)
 def export_command(options: Options) -> None:
-    """Write the net in the prototxt NET with WEIGHTS (of any format) as an ONNX model of standard operators.
+    """Convert the prototxt NET with WEIGHTS (of any format) to an ONNX model of standard operators.
 
     The batch, the image's height and width and the number of rois are dynamic axes of the model if the net allows it.
-    --input is for --check. With --with-image and --with-boxes a detector is whole: a photo goes in, boxes come out.
+    --input is for --check. With --with-image and --with-boxes the model is a complete detector: it takes a photo and returns
+    boxes.
 
     Example:  minicaffe export test.prototxt net.caffemodel -o model.onnx --check --input data=photo.jpg
     """
@@ -196,11 +206,11 @@ def export_command(options: Options) -> None:
         size = draft.stat().st_size / 2**20
         _print_axes(draft)
         if options.check and whole:
-            print_agreement("the model beside detect", whole_check(net, draft, options, whole), ("detect", "the model"))
+            print_agreement("detect and model compared", whole_check(net, draft, options, whole), ("detect", "the model"))
         elif options.check:
             for name, array in arrays.items():
                 put_array(net, name, array)
-            print_agreement("the model beside the net", compare_with_net(net, draft, until=until), ("the net", "the model"))
+            print_agreement("net and model compared", compare_with_net(net, draft, until=until), ("the net", "the model"))
         if options.int8:
             options.to_int8(net, draft, options, whole)
             size = draft.stat().st_size / 2**20
@@ -237,6 +247,6 @@ def whole_check(net: Net, model: Path, options: InputOptions, whole: Whole) -> l
         raise Error("--check with --with-image compares boxes: give --with-boxes too")
     files = list(dict(options.inputs).values())
     if len(files) > 1:
-        raise Error("--input: a whole detector takes one photo")
+        raise Error("--input: give one photo with --with-image or --with-boxes")
     noise = np.random.default_rng(0).integers(0, 256, (375, 500, 3), np.uint8)
     return compare_with_detect(net, model, read_image(files[0]) if files else noise, whole)

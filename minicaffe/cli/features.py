@@ -33,18 +33,19 @@ FORMATS = ("npz", "parquet")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(BatchOptions):
-    blob: str = option("--blob", "The features: a blob with one item a roi.", metavar="BLOB", default=Choice.blob)
-    threshold: float = option(
-        "--threshold", "Score from which a region is taken.", type=FiniteRange(0, 1), default=Choice.threshold
-    )
-    least: int = option("--min", "Regions of an image at least.", type=click.IntRange(1), default=Choice.least)
-    max_detections: int = option("--max", "Regions of an image at most.", type=click.IntRange(1), default=Choice.most)
+    out: str | None = option("-o --out", "Write the features there; run again to resume.", metavar="DIR|URI")
+    blob: str = option("--blob", "Blob of the features, with one item per roi.", metavar="BLOB", default=Choice.blob)
+    threshold: float = option("--threshold", "Lowest score of a region.", type=FiniteRange(0, 1), default=Choice.threshold)
+    least: int = option("--min", "Fewest regions per image.", type=click.IntRange(1), default=Choice.least)
+    max_detections: int = option("--max", "Most regions per image.", type=click.IntRange(1), default=Choice.most)
     attributes: str | None = option(
         "--attributes",
-        "Names of the attributes, one per line or the first of several with commas, without that of none.",
+        "Attribute names, one per line, without 'none'; of synonyms with commas the first counts.",
         metavar="FILE",
     )
-    format: str = option("--format", "One file an image, or tables of many.", type=click.Choice(FORMATS), default="npz")
+    format: str = option(
+        "--format", "npz: one file per image; parquet: tables of many images.", type=click.Choice(FORMATS), default="npz"
+    )
 
     @property
     def inputs(self) -> list[str | None]:
@@ -55,17 +56,17 @@ class Options(BatchOptions):
 def features_command(options: Options) -> None:
     """Store boxes, class scores, attributes and features of the best regions of the images SOURCE... in --out.
 
-    The regions are the rois that the NMS of a class keeps with a score of at least --threshold. The detector has the blobs rois
-    and cls_prob, and attr_prob for attributes.
+    A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
 
-    A source is an image, a folder, a list (.txt, .lst: one path per line), a Parquet file, or a URI of one of them. --cfg is
-    the yml of the net, whose TEST.NMS holds here too. Run again to resume. For other blobs, such as fc7 of a classifier, use
-    extract-features.
+    The regions are the rois that NMS keeps for a class with a score of at least --threshold. NET must have the blobs rois and
+    cls_prob, and attr_prob for attributes. --cfg is the net's .yml; its TEST.NMS also applies here.
+
+    Run the same command again to resume. For other blobs, such as fc7 of a classifier, use extract-features.
 
     Example:  minicaffe features test.prototxt net.caffemodel photos/ --cfg resnet.yml --min 36 --max 36 --out features
     """
     if options.out is None:
-        raise click.UsageError("--out DIR is missing: where the features go")
+        raise click.UsageError("--out DIR is missing: give a folder for the features")
     images = find_sources(options.sources)
     attributes = first_names(read_lines(options.attributes)) if options.attributes else []
     choice = Choice(options.blob, options.threshold, options.least, options.max_detections, tuple(attributes))

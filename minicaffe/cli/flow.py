@@ -21,7 +21,7 @@ from minicaffe.formats.prototxt import parse_net, read_text
 from minicaffe.net import Net
 
 from .common import check_apart, check_png, check_target, save_png
-from .image_options import ShapeOptions
+from .image_options import ShapeOptions, mean_option
 from .options import argument, option, with_options
 from .pictures import PictureOptions
 from .terminal import echo
@@ -31,11 +31,14 @@ from .terminal import echo
 class Options(ShapeOptions, PictureOptions):
     net: str = argument()
     weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS FIRST SECOND")
-    out: str | None = option("-o --out", "Write the flow there, in Middlebury's format.", metavar="FILE.flo")
-    draw: str | None = option("--draw", "Draw it there in Middlebury's colours.", metavar="FILE.png")
-    truth: str | None = option("--truth", "The true flow: print the mean end point error.", metavar="FILE.flo")
-    blob: str | None = option("--blob", "The flow.  [default: predict_flow_final, or the output of its shape]", metavar="BLOB")
+    out: str | None = option("-o --out", "Write the flow there in Middlebury's format.", metavar="FILE.flo")
+    draw: str | None = option("--draw", "Draw the flow in Middlebury's colours.", metavar="FILE.png")
+    truth: str | None = option("--truth", "True flow; prints the mean end point error.", metavar="FILE.flo")
+    blob: str | None = option(
+        "--blob", "Blob of the flow.  [default: predict_flow_final, or the output with its shape]", metavar="BLOB"
+    )
     as_json: bool = option("--json", "Print one JSON object instead of lines.")
+    mean: tuple[float, float, float] | None = mean_option("0,0,0")
     axes: str = "hw"
 
     @property
@@ -45,11 +48,11 @@ class Options(ShapeOptions, PictureOptions):
 
 @with_options(Options)
 def flow_command(options: Options) -> None:
-    """Print and store the optical flow from the image FIRST to SECOND, by the FlowNet NET with WEIGHTS.
+    """Find the optical flow from the image FIRST to the image SECOND with the FlowNet NET and its WEIGHTS.
 
-    NET's two inputs are images of three channels, its output is a flow (1, 2, h, w) in pixels of its input. The variables of a
-    deploy.prototxt.template ($TARGET_WIDTH$, $ADAPTED_WIDTH$, $SCALE_WIDTH$, ...) are filled in for the images' size. If the
-    net has another size, the images are resized for it, and the flow is scaled back.
+    NET has two inputs, images of three channels. Its output is a flow (1, 2, h, w) in pixels of the input. The variables of a
+    deploy.prototxt.template ($TARGET_WIDTH$, $ADAPTED_WIDTH$, $SCALE_WIDTH$, ...) are set for the images' size. If the net has
+    another size, the images are resized, and the flow is scaled back.
 
     Example:  minicaffe flow deploy.prototxt.template net.caffemodel 1.png 2.png -o 1.flo --draw flow.png
     """
@@ -77,7 +80,7 @@ def flow_command(options: Options) -> None:
 def _pair(options: Options) -> tuple[list[str], list[Pixels]]:
     """Return the names and pixels of the two images. Raises click.UsageError unless there are two, Error if sizes differ."""
     if len(options.images) != 2:
-        raise click.UsageError(f"a flow is from one image to another: give two, not {len(options.images)}")
+        raise click.UsageError(f"a flow needs two images, got {len(options.images)}")
     pictures = list(options.images.pictures())
     names, pixels = [one.name for one in pictures], [one.pixels() for one in pictures]
     if pixels[0].shape != pixels[1].shape:

@@ -56,7 +56,7 @@ class ThreadOptions:
 class Tf32Options:
     """--tf32, for every command that may run a net on a GPU."""
 
-    tf32: bool = option("--tf32", "On a GPU, round the factors of float32 products to TF32: faster, 3 decimal digits.")
+    tf32: bool = option("--tf32", "On a GPU, compute float32 products in TF32: faster, about 3 decimal digits.")
 
     def use_tf32(self, on_gpu: bool, advice: str = "give --device gpu, or auto") -> None:
         """With --tf32, compute products in TF32 until the command is over. Raises Error without a GPU."""
@@ -75,7 +75,7 @@ class DeviceOptions(Tf32Options, ThreadOptions):
     """--device, --gpu, --tf32 and --threads."""
 
     device: str | None = option(
-        "--device", "Where layers run; auto: on a GPU if there is one.  [default: cpu]", metavar="cpu|gpu|gpu:N|auto"
+        "--device", "Device for the layers; auto: a GPU if there is one.  [default: cpu]", metavar="cpu|gpu|gpu:N|auto"
     )
     gpu: str | None = option("--gpu", "Number of the GPU, or all, as in the caffe tool.", metavar="ID")
 
@@ -122,17 +122,17 @@ def seed_option() -> Any:
 
 
 def random_weights_option() -> Any:
-    help = "Random weights where no file has any, scaled so that values stay finite in a net of any depth."
+    help = "Fill layers without weights with random values that stay finite at any depth."
     return option("--random-weights", help)
 
 
 def fork_option() -> Any:
-    help = "Whose layers those are that forks disagree on, where neither fields nor weights tell: pspnet, segnet, nv15, ..."
+    help = "Fork to use when a layer type differs between forks and the files do not show which: pspnet, segnet, nv15, ..."
     return option("--fork", help, metavar="NAME")
 
 
 def modules_option() -> Any:
-    help = "Python module that layers may be imported from; may be repeated."
+    help = "Python module with layers that may be imported; may be repeated."
     return option("--allow-module", help, metavar="MODULE", callback=_allow_modules)
 
 
@@ -162,7 +162,7 @@ class UnknownFieldOptions:
 
     skip_unknown: bool = option(
         "--skip-unknown",
-        "Compute without fields that minicaffe lacks, which may change the numbers; the run ends with their names.",
+        "Ignore unknown fields that may change the numbers, and list them at the end.",
         callback=_skip_unknown,
     )
 
@@ -252,7 +252,7 @@ class StateOptions(UnknownFieldOptions):
             if loaded.params and not report.loaded:
                 raise no_name_fits(file, net_file.file, suggested_names(loaded, stored))
             if report.unused:
-                inform(f"{file}: not in the net, and left alone: {_short(report.unused)}")
+                inform(f"{file}: skipped, because the net lacks these layers: {_short(report.unused)}")
         names, total = [name for name in loaded.params if name in missing], len(loaded.params)
         if self.random_weights:
             inform(draw_weights(loaded, names, self.seed, lambda: self.build(net_file)))
@@ -279,9 +279,8 @@ def classes_option() -> Any:
     return option("--classes", "Class names, one per line.  [default: VOC's for 21, COCO's for 81]", metavar="FILE")
 
 
-def backward_option() -> Any:
-    help = "Also run backward: from the losses; in a net without a loss, from ones at its outputs (trace: see --seed-gradient)."
-    return option("--backward", help)
+def backward_option(start: str = "from the losses, or from ones at the outputs of a net without a loss") -> Any:
+    return option("--backward", f"Also run backward, {start}.")
 
 
 def _check_iterations(context: click.Context, parameter: click.Parameter, count: int | None) -> int | None:
@@ -295,7 +294,7 @@ def iterations_option(help: str, default: int | None = 50) -> Any:
 
 
 def model_option() -> Any:
-    return option("--model", "The net, in place of the argument.", metavar="FILE")
+    return option("--model", "Net, in place of the argument.", metavar="FILE")
 
 
 def weights_option() -> Any:

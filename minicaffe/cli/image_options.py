@@ -19,7 +19,7 @@ from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists, unannot
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.data_inputs import image_means
-from minicaffe.detection.families import FAMILY_NAMES, family_of
+from minicaffe.detection.families import family_of
 from minicaffe.detection.family import numbers_text
 from minicaffe.detection.inputs import Order, fill_inputs, image_input, read_proposals
 from minicaffe.errors import Error, UnknownClassError
@@ -70,29 +70,36 @@ class SettingsOptions:
         return read_settings(self.cfg) if self.cfg else DetectionSettings()
 
 
+MEANS = ",".join(map(str, DetectionSettings().pixel_means))
+FAMILY_MEANS = (
+    f"{MEANS}; SSD, RefineDet, YOLO, MS-CNN and SqueezeDet: 104,117,123; UltraFace: 127,127,127; MTCNN: 127.5,127.5,127.5"
+)
+FAMILY_FACTORS = "1; UltraFace and MTCNN: 1/128"
+"""The defaults of --mean and --scale-factor for commands that prepare an image as detect does."""
+
+
+def mean_option(default: str = MEANS) -> Any:
+    return option("--mean", f"Mean subtracted from images.  [default: {default}]", metavar="B,G,R", type=mean_of)
+
+
+def scale_factor_option(default: str = "1", nets: str = "") -> Any:
+    """Return --scale-factor. nets: the only ones that take it."""
+    help = f"Factor applied after the mean is subtracted{nets and f'; only for {nets}'}.  [default: {default}]"
+    return option("--scale-factor", help, type=FiniteRange(0, min_open=True))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions(SettingsOptions):
     """The preprocessing of images: --cfg, --mean, --mean-file, --rgb and --scale-factor."""
 
-    mean: tuple[float, float, float] | None = option(
-        "--mean",
-        f"Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; {FAMILY_NAMES} in detect and trace: 104,117,123, "
-        "but UltraFace 127,127,127 and MTCNN 127.5,127.5,127.5; "
-        "pose: 128,128,128; flow: 0,0,0]",
-        metavar="B,G,R",
-        type=mean_of,
-    )
+    mean: tuple[float, float, float] | None = mean_option()
     mean_file: str | None = option(
         "--mean-file",
-        "The means of an image's mean, in place of --mean: its mean over all pixels.",
+        "A mean image or three numbers, in place of --mean; each channel's mean is used.",
         metavar="FILE.binaryproto|FILE.npy",
     )
-    rgb: bool = option("--rgb", "The net takes red, green, blue; --mean stays blue, green, red.")
-    scale_factor: float | None = option(
-        "--scale-factor",
-        f"Factor applied after that; in detect only for {FAMILY_NAMES}.  [default: 1; UltraFace and MTCNN: 1/128; pose: 1/256]",
-        type=FiniteRange(0, min_open=True),
-    )
+    rgb: bool = option("--rgb", "The net takes red, green, blue. --mean stays blue, green, red.")
+    scale_factor: float | None = scale_factor_option()
 
     @cached_property
     def settings(self) -> DetectionSettings:
@@ -120,7 +127,7 @@ class ImageOptions(SettingsOptions):
 
 def inform_taken(preparation: Sequence[str], way: str = "--mean and --scale-factor change them") -> None:
     """Print how images are prepared. way: the options that change it."""
-    inform(f"Taken: {', '.join(preparation)} ({way})")
+    inform(f"Preprocessing: {', '.join(preparation)} ({way})")
 
 
 def detector_way(net: Net, cfg: str | None) -> str:
@@ -182,7 +189,7 @@ class OrderOptions(ImageOptions):
 
     axes: str = option(
         "--axes",
-        "The order of an image's last two axes; wh: columns first, as in MTCNN.",
+        "Order of an image's last two axes; wh: columns first, as in MTCNN.",
         type=click.Choice(["hw", "wh"]),
         default="hw",
     )
@@ -227,7 +234,10 @@ class InputOptions(ShapeOptions, OrderOptions):
 
 
 def images_option() -> Any:
-    text = "Folder of the images.  [default: the file's; for .xml: theirs or its parent, or JPEGImages/ or images/ in these]"
+    text = (
+        "Folder of the images.  [default: the file's folder; for .xml files: their folder or its parent, or JPEGImages/ or "
+        "images/ in either]"
+    )
     return option("--images", text, metavar="DIR")
 
 
@@ -241,13 +251,16 @@ def read_annotations(
     try:
         roidb, names = load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
     except UnknownClassError as error:
-        raise Error(f"{error}: --classes FILE gives other names, one per line" if not classes else str(error)) from error
+        raise Error(f"{error}: give other names with --classes FILE, one per line" if not classes else str(error)) from error
     path = Path(source)
     if roidb and not Path(first := str(roidb[0]["image"])).exists():
-        advice = ": --images gives the folder of the images" * ((path.is_file() or has_lists(path)) and not images)
-        raise Error(f"{source}: its first image, {first}, is not there{advice}")
+        advice = ": give the folder of the images with --images" * ((path.is_file() or has_lists(path)) and not images)
+        raise Error(f"{source}: its first image, {first}, is missing{advice}")
     if path.is_dir() and annotation_files(path) and not has_lists(path):
-        echo(f"{source}: no list of images in it ({LISTS}): all {len(roidb)} annotated images are taken", err=True)
+        echo(
+            f"{source}: has no list of images ({LISTS}): using all {len(roidb)} annotated image{'s' * (len(roidb) != 1)}",
+            err=True,
+        )
         if others := unannotated(roidb):
             count = f"{len(others)} image{'s' * (len(others) != 1)}"
             inform(f"{others[0].parent}: left out {count} without an .xml, the first {others[0].name}")
@@ -266,11 +279,13 @@ class RoidbOptions:
         metavar="FILE|FOLDER",
     )
     split: str | None = option(
-        "--split", "List of a VOC, folder of a YOLO dataset.  [default: trainval, or train]", metavar="NAME"
+        "--split", "Image list of a VOC dataset, or folder of a YOLO dataset.  [default: trainval, or train]", metavar="NAME"
     )
     images: str | None = images_option()
     classes: str | None = classes_option()
-    proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
+    proposals: str | None = option(
+        "--proposals", "Folder of IMAGE-NAME.npy files with boxes (R, 4), for nets without an RPN.", metavar="DIR"
+    )
 
     def set_roidb(self, net: Net, settings: DetectionSettings, test_nets: Sequence[Net] = ()) -> Sequence[str]:
         """Give the images and boxes of --roidb to the RoIData layers of the net and the test nets; return the class names.
@@ -281,7 +296,7 @@ class RoidbOptions:
         source, images = self.roidb, self.images
         if not readers:
             if source:
-                raise Error(f"--roidb {source}: no layer of the net reads a roidb")
+                raise Error(f"--roidb {source}: no layer of the net reads a roidb: leave it out")
             return []
         reader = readers[0]
         if not source:

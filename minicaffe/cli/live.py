@@ -25,7 +25,7 @@ from minicaffe.tracing.live_server import PYODIDE, LiveServer, write_site
 from minicaffe.tracing.tracer import Tracer
 
 from .groups import DeviceOptions, NetOptions, classes_option, random_weights_option, weights_option
-from .image_options import InputOptions
+from .image_options import FAMILY_FACTORS, FAMILY_MEANS, InputOptions, mean_option, scale_factor_option
 from .options import argument, option, with_options
 from .terminal import echo
 from .trace import fill
@@ -39,22 +39,23 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by detect.", metavar="FILE")
     classes: str | None = classes_option()
     static: str | None = option(
-        "--static", "Write the page for any web server, with Python in the reader's browser, and end.", metavar="FOLDER"
+        "--static", "Write a page that runs Python in the browser, for any web server; then exit.", metavar="FOLDER"
     )
-    pyodide: str = option(
-        "--pyodide", f"With --static, where Pyodide's files are.  [default: {PYODIDE}]", metavar="URL", default=PYODIDE
-    )
-    port: int = option("--port", "Port of 127.0.0.1; 0: a free one.", type=click.IntRange(0, 65535), default=0)
+    pyodide: str = option("--pyodide", "With --static: URL of Pyodide's files.", metavar="URL", default=PYODIDE)
+    port: int = option("--port", "Port on 127.0.0.1; 0: any free port.", type=click.IntRange(0, 65535), default=0)
     random_weights: bool = random_weights_option()
+    mean: tuple[float, float, float] | None = mean_option(FAMILY_MEANS)
+    scale_factor: float | None = scale_factor_option(FAMILY_FACTORS)
 
 
 @with_options(Options)
 def live_command(options: Options) -> None:
-    """Show what every layer of the prototxt NET does, on a page where the net can be changed.
+    """Edit the prototxt NET in the browser and see what every layer does.
 
-    Edit the prototxt, drop another photo, drag a roi: the net runs again from the first layer that changed. Ctrl-C ends it.
+    Edit the prototxt, drop another photo or drag a roi: the net runs again from the first layer that changed. Ctrl-C stops the
+    command.
 
-    The page is for the browsers of this computer only. NET is not written to.
+    Only browsers on this computer can open the page. The command never changes NET.
 
     Example:  minicaffe live test.prototxt net.caffemodel --image photo.jpg
     """
@@ -71,7 +72,7 @@ def live_command(options: Options) -> None:
 
 def _write_site(options: Options, folder: Path, live: Live) -> None:
     if options.allow_module or options.skip_unknown:
-        raise Error("--static takes neither --allow-module nor --skip-unknown along")
+        raise Error("--static cannot be used with --allow-module or --skip-unknown")
     named: dict[str, Path] = {}
 
     def taken(file: str | None) -> str | None:

@@ -84,14 +84,14 @@ def _handled(name: str, show: Callable[[logging.LogRecord], None]) -> Iterator[N
 class ParseLogOptions:
     log: str = argument()
     folder: str = argument(metavar="OUTDIR")
-    delimiter: str = option("--delimiter", "Separates columns.", metavar="C", default=",")
+    delimiter: str = option("--delimiter", "Character between columns.", metavar="C", default=",")
 
 
 @with_options(ParseLogOptions)
 def parse_log_command(options: ParseLogOptions) -> None:
-    """Read the training log LOG, minicaffe's or Caffe's, and write OUTDIR/LOG.train and OUTDIR/LOG.test.
+    """Turn the training log LOG, minicaffe's or Caffe's, into the tables OUTDIR/LOG.train and OUTDIR/LOG.test.
 
-    They are tables of the nets' outputs by iteration, like those of Caffe's parse_log.py.
+    The tables list the nets' outputs by iteration, as with Caffe's parse_log.py.
 
     Example:  minicaffe parse-log train.log .
     """

@@ -59,7 +59,7 @@ class SourceOptions:
         """The arguments after WEIGHTS. Raises click.UsageError if there are none."""
         sources = self.weights_and_sources[len(self.weights) :]
         if not sources:
-            raise click.UsageError(f"Missing argument: nothing follows the weights {self.weights[0]}")
+            raise click.UsageError(f"Missing argument 'SOURCE': give it after the weights {self.weights[0]}")
         return sources
 
 
@@ -183,7 +183,7 @@ def check_failed(failed: int, total: int, images: Sources, where: str = "") -> N
     if failed:
         listed = failed == total and any(isinstance(stretch, Files) and stretch.listed for stretch in images.stretches)
         hint = " (a list has one path or URI per line, relative to the working directory)" * listed
-        raise Error(f"{failed} of {total} images could not be done{hint}{where}")
+        raise Error(f"{failed} of {total} images failed{hint}{where}")
 
 
 def output_names(folder: Path, images: Sources, inputs: Sequence[str | None], suffix: str) -> list[Path]:

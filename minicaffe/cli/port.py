@@ -34,17 +34,16 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options(ThreadOptions):
     folder: str = argument()
-    out: str | None = option("-o --out", "Write the report as a page, too.", metavar="FILE.html")
-    run: bool = option("--run", "Try each net with its weights: forward, ONNX and back, PyTorch, cut in two.")
+    out: str | None = option("-o --out", "Also write the report as a page.", metavar="FILE.html")
+    run: bool = option("--run", "Try each net with its weights: forward, to ONNX and back, to PyTorch, cut in two.")
     fork: str | None = fork_option()
 
 
 @with_options(Options)
 def port_command(options: Options) -> None:
-    """Report what each file in the FOLDER of an old model is, which weights fit which net, and what is missing.
+    """Report the files in the FOLDER of an old model, which weights fit which net, and which parts are missing.
 
-    The report ends with the commands to continue with. Nothing in FOLDER is run as a program, no link is followed, and only
-    --out is written.
+    The report ends with the next commands. The command runs no program in FOLDER, follows no link, and writes only --out.
 
     Example:  minicaffe port old_model --run -o report.html
     """
@@ -66,7 +65,7 @@ def port_command(options: Options) -> None:
             Path(temporary).write_text(page(report), encoding="utf-8")
         echo(f"written: {options.out}")
     if options.run and not report.best:
-        raise Error(f"{options.folder}: nothing was tried, as no weights fit a net: see what is missing")
+        raise Error(f"{options.folder}: no weights fit a net, so nothing was tried: see What is missing")
     if failed := sum(verdict.good is False for verdict in report.verdicts):
         raise Error(f"{failed} of {len(report.verdicts)} trials failed")
 

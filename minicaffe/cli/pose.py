@@ -18,6 +18,7 @@ from minicaffe.net import Net
 from minicaffe.scaling.batch.sources import Picture
 
 from .common import check_folder
+from .image_options import mean_option, scale_factor_option
 from .options import FiniteRange, option, with_options
 from .pictures import Found, PictureOptions
 
@@ -31,12 +32,14 @@ WIDEST = 10 * 16 / 9
 class Options(PictureOptions):
     height: int = option("--height", "Height of the net's input; the width follows.", type=click.IntRange(STRIDE), default=368)
     threshold: float | None = option(
-        "--threshold", "Least score of a part.  [default: 0.05; for MPI 0.6]", type=FiniteRange(0, 1)
+        "--threshold", "Lowest score of a body part.  [default: 0.05; for MPI 0.6]", type=FiniteRange(0, 1)
     )
-    out: str | None = option("-o --out", "Write each image with its people there, as a PNG file.", metavar="DIR")
+    out: str | None = option("-o --out", "Draw the people into each image; write it there as a PNG file.", metavar="DIR")
     blob: tuple[str, ...] = option(
-        "--blob", "The maps; twice: of parts, of limbs.  [default: outputs of the right shape]", metavar="BLOB"
+        "--blob", "Blob of the maps; give it twice for parts and limbs.  [default: outputs of the right shape]", metavar="BLOB"
     )
+    mean: tuple[float, float, float] | None = mean_option("128,128,128")
+    scale_factor: float | None = scale_factor_option("1/256")
     axes: str = "hw"
 
     @property
@@ -50,10 +53,12 @@ class Options(PictureOptions):
 
 @with_options(Options)
 def pose_command(options: Options) -> None:
-    """Print the people in each image of SOURCE..., with the places of their parts, by the OpenPose net NET with WEIGHTS.
+    """Find people and their body parts in the images SOURCE... with an OpenPose net.
 
-    The net's outputs are the maps of parts and limbs of COCO (57 maps), MPI (44) or BODY_25 (78). An image is resized to
-    --height, in its proportions. --out writes NAME_pose.png. A source is an image, a folder or a list (.txt, .lst).
+    A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
+
+    The net's outputs are the maps of parts and limbs of COCO (57 maps), MPI (44) or BODY_25 (78). Images are resized to
+    --height; the proportions are kept. --out writes NAME_pose.png.
 
     Example:  minicaffe pose pose_deploy_linevec.prototxt pose_iter_440000.caffemodel street.jpg --out people
     """

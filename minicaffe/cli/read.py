@@ -22,21 +22,21 @@ from .pictures import DataLayerOptions, Found, as_read
 
 @dataclass(frozen=True, kw_only=True)
 class Options(DataLayerOptions):
-    alphabet: str = option(
-        "--alphabet", "The characters of the classes, in their order, without the blank.", default="0123456789"
-    )
-    alphabet_file: str | None = option("--alphabet-file", "In place of --alphabet: a character a line.", metavar="FILE")
-    blank: str = option("--blank", "The class of the blank.", type=click.Choice(["first", "last"]), default="first")
-    blob: str | None = option("--blob", "The scores.  [default: the output of the right shape]", metavar="BLOB")
+    alphabet: str = option("--alphabet", "Characters of the classes, in order, without the blank.", default="0123456789")
+    alphabet_file: str | None = option("--alphabet-file", "Like --alphabet, with one character per line.", metavar="FILE")
+    blank: str = option("--blank", "Position of the blank's class.", type=click.Choice(["first", "last"]), default="first")
+    blob: str | None = option("--blob", "Blob of the scores.  [default: the output with the right shape]", metavar="BLOB")
 
 
 @with_options(Options)
 def read_command(options: Options) -> None:
-    """Print the text of each image of SOURCE... as a CRNN, the deploy prototxt NET with WEIGHTS, reads it: greedy CTC.
+    """Read a line of text in each of the images SOURCE... with a CRNN (greedy CTC).
 
-    The net's output is a score of each class for each time step (T, 1, C), or a CTCGreedyDecoder's labels, whose layer names
-    the blank. An image of one line of text is resized to the net's input. A source is an image, a folder or a list.
-    A CTPN finds the lines in a whole photo but reads none: their scores and boxes are printed; `minicaffe detect` draws them.
+    A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
+
+    The output of NET is a score of each class for each time step (T, 1, C), or the labels of a CTCGreedyDecoder, which defines
+    the blank. An image shows one line of text; it is resized to the net's input. A CTPN finds the lines in a whole photo but
+    reads none: their scores and boxes are printed, and `minicaffe detect` draws them.
 
     Example:  minicaffe read deploy.prototxt crnn.caffemodel plate.png --alphabet 0123456789 --mean 128,128,128
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,14 +32,14 @@ FOLDERS = ("", "commands", "layers", "tutorials", "examples", "api")
 @dataclass(frozen=True, kw_only=True)
 class DocsOptions:
     page: str | None = argument(metavar="[PAGE]", required=False)
-    no_browser: bool = option("--no-browser", "Only print the address.")
+    no_browser: bool = option("--no-browser", "Print the address without opening a browser.")
 
 
 @with_options(DocsOptions)
 def docs_command(options: DocsOptions) -> None:
-    """Show the documentation's site in the browser, until Ctrl-C. Nothing but this machine is asked.
+    """Open the documentation in the browser, until Ctrl-C. This works offline.
 
-    PAGE is a command, a layer type or a page's name. The site must be built in this minicaffe's clone.
+    PAGE is a command, a layer type or the name of a page. The site must be built in the clone of minicaffe.
 
     Example:  minicaffe docs
 
@@ -73,7 +72,7 @@ def _page(site: Path, name: str) -> Path:
                 "this installation has no documentation: clone minicaffe's repository; docs/README.md there lists all pages"
             )
         text = CLONE / "docs" / "README.md"
-        raise Error(f"the site is not built: {install('docs')}, then python {build}; the same as text: {text}")
+        raise Error(f"the site is not built: {install('docs')}, then python {build}; as text: {text}")
     pages = {path.stem: path for folder in reversed(FOLDERS) for path in (site / folder).glob("*.html")}
     if name not in pages:
         near = nearest(name, pages)
@@ -84,15 +83,17 @@ def _page(site: Path, name: str) -> Path:
 @dataclass(frozen=True, kw_only=True)
 class LayersOptions:
     kind: str | None = argument(metavar="[TYPE]", required=False)
-    markdown: bool = option("--markdown", "Print docs/layers.md: a row for each type, with its tools (needs PyTorch).")
-    out: str | None = option("-o --out", "Write it there.", metavar="FILE.md")
+    markdown: bool = option(
+        "--markdown", "Print docs/layers.md: a table of all types and the tools that support them (needs PyTorch)."
+    )
+    out: str | None = option("-o --out", "Write the Markdown there.", metavar="FILE.md")
 
 
 @with_options(LayersOptions)
 def layers_command(options: LayersOptions) -> None:
-    """List the layer types, built in and of installed packages, one per line; for TYPE print its reference.
+    """List the layer types, built in and of installed packages, one per line. For TYPE, print its reference.
 
-    That is its formula, bottoms and tops, errors, fields with their defaults, and an example block.
+    The reference has the formula, bottoms and tops, errors, fields with their defaults, and an example.
 
     Example:  minicaffe layers
 
@@ -130,8 +131,7 @@ def _is_markdown(options: LayersOptions | ForksOptions, text: Callable[[], str])
 
 def _first_line(text: str) -> str:
     """Return a docstring's first paragraph on one line, without the parts that only a reader of the source needs."""
-    line = text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no LayerError.")
-    return re.sub(r" \(see the module[^)]*\)", "", line)
+    return text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no LayerError.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,14 +139,14 @@ class ForksOptions:
     name: str | None = argument(required=False)
     as_json: bool = option("--json", "Print a JSON list of forks and their fields.")
     markdown: bool = option("--markdown", "Print docs/forks.md.")
-    out: str | None = option("-o --out", "Write it there.", metavar="FILE.md")
+    out: str | None = option("-o --out", "Write the Markdown there.", metavar="FILE.md")
 
 
 @with_options(ForksOptions)
 def forks_command(options: ForksOptions) -> None:
-    """List what the fields of Caffe's forks mean here, for one fork or all.
+    """List how minicaffe treats the fields of Caffe's forks, for one fork or all.
 
-    A field is honoured, has no effect on the numbers, is refused, or would change the numbers and is not supported.
+    A field is honoured, has no effect on the numbers, is refused, or is not built although it would change the numbers.
 
     Example:  minicaffe forks segnet
     """

@@ -39,25 +39,34 @@ class CutOptions(ShapeOptions, SettingsOptions, StateOptions):
     out: tuple[str, str] = option(
         "-o --out", "The part to write.", required=True, nargs=2, multiple=False, metavar="PROTOTXT WEIGHTS"
     )
-    starts: tuple[str, ...] = option("--from", "Where the part begins; may be repeated.  [default: the inputs]", metavar="NAME")
-    ends: tuple[str, ...] = option("--to", "Where it ends; may be repeated.  [default: the outputs]", metavar="NAME")
-    drop_head: bool = option("--drop-head", "Cut off what chips lack: proposals, ROI layers, priors, detections, Python.")
-    target: str | None = option("--target", "Refuse what this tool chain does not take.", type=click.Choice(list(TARGETS)))
+    starts: tuple[str, ...] = option(
+        "--from", "Layer or blob where the part begins; may be repeated.  [default: the inputs]", metavar="NAME"
+    )
+    ends: tuple[str, ...] = option(
+        "--to", "Layer or blob where the part ends; may be repeated.  [default: the outputs]", metavar="NAME"
+    )
+    drop_head: bool = option(
+        "--drop-head", "Cut off layers that accelerators lack: proposals, ROI layers, priors, detections, Python."
+    )
+    target: str | None = option(
+        "--target", "Report layers, fields and sizes that this tool chain does not support.", type=click.Choice(list(TARGETS))
+    )
     random_weights: bool = random_weights_option()
 
 
 @with_options(CutOptions)
 def cut_command(options: CutOptions) -> None:
-    """Write a part of the prototxt NET with WEIGHTS as a separate net, with inputs of the right shapes and only its weights.
+    """Extract a part of the prototxt NET with WEIGHTS as a separate net, with its inputs and only its weights.
 
-    A name is a layer's, which belongs to the part, or a blob's: its last value; blob:NAME if both have it. WEIGHTS end in
-    .caffemodel, .h5 or .safetensors. --drop-head also writes the rest of the net and a script that runs both, next to the part:
-    rest.prototxt, rest.caffemodel, join.py.
+    NAME is a layer, which belongs to the part, or a blob: its last value. If a layer and a blob have the same name, blob:NAME
+    is the blob. The name of the written weights ends in .caffemodel, .h5 or .safetensors.
+
+    --drop-head also writes the rest of the net and a script that runs both parts: rest.prototxt, rest.caffemodel, join.py.
 
     Example:  minicaffe cut test.prototxt net.caffemodel --to conv5_3 -o trunk.prototxt trunk.caffemodel
     """
     if options.drop_head and (options.starts or options.ends):
-        raise click.UsageError("--drop-head finds the place of the cut: give no --from and no --to")
+        raise click.UsageError("--drop-head selects the cut: leave out --from and --to")
     rest = _rest_of(options.out) if options.drop_head else None
     for file, writes in zip((*options.out, *(rest or ())), (NETS, WEIGHTS, NETS, WEIGHTS, [".py"]), strict=False):
         check_target("--out", file, [options.net, *options.weights, options.cfg], writes=writes)
@@ -90,12 +99,12 @@ def _rest_of(out: Files) -> tuple[str, str, str]:
     """Return the files for the rest and the script. Raises Error if one exists, or has the name of the part's."""
     folder, suffix = Path(out[0]).parent, "".join(Path(out[1]).suffixes[-2:]) if out[1].endswith(".h5") else Path(out[1]).suffix
     if Path(out[1]).absolute().parent != folder.absolute():
-        raise Error(f"--out {out[0]} {out[1]}: give both in one folder, to which the rest and the script are written too")
+        raise Error(f"--out {out[0]} {out[1]}: give both files in one folder; the rest and the script also go there")
     names = [str(folder / name) for name in ("rest.prototxt", f"rest{suffix or '.caffemodel'}", "join.py")]
     if found := [name for name in names if unlinked(name).exists()]:
-        raise Error(f"{found[0]} is there already: remove it, or write the part into another folder")
+        raise Error(f"{found[0]} already exists: remove it, or write the part into another folder")
     if taken := [name for name in names if Path(name).name in (Path(out[0]).name, Path(out[1]).name)]:
-        raise Error(f"--out {taken[0]}: the rest of the net gets this name; give another one")
+        raise Error(f"--out {taken[0]}: this name is for the rest of the net; give another one")
     return names[0], names[1], names[2]
 
 
@@ -118,16 +127,16 @@ def _write_part(files: ExitStack, part: Part, names: Files) -> None:
 @dataclass(frozen=True, kw_only=True)
 class DeployOptions(ShapeOptions, StateOptions):
     net: str = argument()
-    out: str | None = option("-o --out", "The file to write.  [default: stdout]", metavar="FILE.prototxt")
+    out: str | None = option("-o --out", "Prototxt to write.  [default: stdout]", metavar="FILE.prototxt")
 
 
 @with_options(DeployOptions)
 def deploy_command(options: DeployOptions) -> None:
-    """Write the deploy prototxt of NET, a train_val.prototxt, whose databases and lists are not read.
+    """Write the deploy prototxt of NET, a train_val.prototxt. Its databases and lists are not read.
 
-    An input of the crop's or the resizing's size takes each data layer's place; --shape sets it. SoftmaxWithLoss becomes a
-    Softmax named prob, SigmoidCrossEntropyLoss a Sigmoid. Labels, Accuracy and other losses are left out. Comments at the top
-    list the changes, and the options of classify and run for the mean and the scale.
+    An input replaces each data layer. Its size is that of the layer's crop or resizing; --shape changes it. SoftmaxWithLoss
+    becomes a Softmax named prob, SigmoidCrossEntropyLoss a Sigmoid. Labels, Accuracy and other losses are left out. Comments at
+    the top list the changes, and the options of classify and run for the mean and the scale.
 
     Example:  minicaffe deploy train_val.prototxt -o deploy.prototxt
     """
@@ -142,6 +151,8 @@ def deploy_command(options: DeployOptions) -> None:
         inform(f"{kind}: {listed(f'{name} {shape_text(net.blobs[name].shape)}' for name in names)}")
     if deployed.options:
         inform(f"options for classify and run: {on_one_line(deployed.options)}")
+    if deployed.advice:
+        inform(on_one_line(deployed.advice))
 
 
 def _write_text(text: str, layers: int, out: str | None) -> None:
@@ -165,18 +176,18 @@ def _placed(written: NetFile, original: NetFile) -> NetFile:
 @dataclass(frozen=True, kw_only=True)
 class RescueOptions(ShapeOptions, ThreadOptions):
     weights: str = argument()
-    out: str | None = option("-o --out", "The file to write.  [default: stdout]", metavar="FILE.prototxt")
-    check: bool = option("--check/--no-check", "Load it with the weights and run it once.", default=True)
+    out: str | None = option("-o --out", "Prototxt to write.  [default: stdout]", metavar="FILE.prototxt")
+    check: bool = option("--check/--no-check", "Load the prototxt with the weights and run it once.", default=True)
     fork: str | None = fork_option()
     allow_module: tuple[str, ...] = modules_option()
 
 
 @with_options(RescueOptions)
 def rescue_command(options: RescueOptions) -> None:
-    """Make a runnable prototxt of the training net in the .caffemodel WEIGHTS.
+    """Write a runnable prototxt from the training net in the .caffemodel WEIGHTS.
 
-    Data layers become inputs, losses become probabilities; comments at the top list the changes. If the file lacks the size of
-    an input, it is guessed from the weights; --shape sets it.
+    Data layers become inputs, and losses become probabilities. Comments at the top list the changes. An input size that the
+    file lacks is guessed from the weights; --shape sets it.
 
     Example:  minicaffe rescue net.caffemodel -o deploy.prototxt
     """
@@ -198,9 +209,7 @@ def _check_rescued(rescued: Rescued, weights: str, written: str, fork: str) -> N
         fill_inputs(net, {})
         outputs = net.forward()
     except LayerError as error:
-        raise Error(
-            f"{error}\nhint: the net that {weights} carries does not run as stored; complete the prototxt by hand"
-        ) from error
+        raise Error(f"{error}\nhint: the net in {weights} does not run as stored; complete the prototxt by hand") from error
     if report.missing:
         warn(f"no weights found for {listed(report.missing)}")
     if report.unused:
@@ -213,23 +222,21 @@ def _check_rescued(rescued: Rescued, weights: str, written: str, fork: str) -> N
 class RetargetOptions:
     net: str = argument()
     classes: int = option("--classes", "Number of classes with the background: 4 for 3 objects.", required=True)
-    out: str | None = option("-o --out", "The prototxt to write.  [default: stdout]", metavar="FILE")
-    report: bool = option("--report", "List the changes; without --out nothing is written.")
+    out: str | None = option("-o --out", "Prototxt to write.  [default: stdout]", metavar="FILE")
+    report: bool = option("--report", "List the changes; without --out the prototxt is not printed.")
     boxes: str | None = option(
         "--boxes",
-        "Whether 8 box values of a net of 2 classes are per class or shared.",
+        "For a net of 2 classes with 8 box values: are they per class or shared?",
         type=click.Choice(["class", "agnostic"]),
     )
 
 
 @with_options(RetargetOptions)
 def retarget_command(options: RetargetOptions) -> None:
-    """Change the number of classes of the detector's prototxt NET to N: Faster R-CNN, Fast R-CNN, R-FCN or SSD.
+    """Change the number of classes of a Faster R-CNN, Fast R-CNN, R-FCN or SSD. NET is its prototxt.
 
-    Comments and layout are kept.
-
-    Layers whose weights change shape get a new name (cls_score_N), so that old weights load into all the others.
-    Use the same N for the train and the test prototxt.
+    Comments and layout stay. Layers whose weights change shape get a new name (cls_score_N), so old weights load into all other
+    layers. Use the same number of classes for the train and the test prototxt.
 
     Example:  minicaffe retarget train.prototxt --classes 4 --out train_4.prototxt --report
     """

@@ -41,13 +41,17 @@ class RunOptions(InputOptions, NetOptions, DeviceOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
     backward: bool = backward_option()
-    out: str | None = option("-o --out", "Write the outputs (with --backward also every weight's diff).", metavar="FILE.npz")
+    out: str | None = option(
+        "-o --out", "Write the outputs; with --backward also the gradients of weights and inputs.", metavar="FILE.npz"
+    )
     random_weights: bool = random_weights_option()
 
 
 @with_options(RunOptions)
 def run_command(options: RunOptions) -> None:
-    """Run the net in the prototxt NET forward once with WEIGHTS (of any format); print layers, shapes and times.
+    """Run the net in the prototxt NET forward once with WEIGHTS; print layers, shapes and times.
+
+    WEIGHTS are files of any format: .caffemodel, .h5, .safetensors or .npz.
 
     Example:  minicaffe run deploy.prototxt net.caffemodel --input data=cat.jpg --out scores.npz
     """
@@ -123,14 +127,14 @@ class TestOptions(InputOptions, NetOptions, DeviceOptions):
     model: str | None = model_option()
     more_weights: tuple[str, ...] = weights_option()
     needs_data: bool = True
-    iterations: int = iterations_option("Number of forward passes that are averaged.")
+    iterations: int = iterations_option("Number of forward passes to average.")
 
 
 @with_options(TestOptions)
 def test_command(options: TestOptions) -> None:
-    """Run the net in NET with WEIGHTS forward many times and print the mean of each output, and the loss.
+    """Run the net in the prototxt NET with WEIGHTS forward many times; print the mean of each output, and the loss.
 
-    The caffe tool's lines go to stderr, with the outputs of each batch (those of up to 100 numbers).
+    The caffe tool's log lines go to stderr. They show each batch's outputs of at most 100 numbers.
 
     Example:  minicaffe test train_val.prototxt net.caffemodel --iterations 100
 
@@ -182,9 +186,9 @@ def _print_means(net: Net, means: dict[str, np.ndarray], loss: float, iterations
             with np.errstate(all="ignore"):
                 echo(f"{name}: {values.size} values, min {values.min():.6g}, mean {values.mean():.6g}, max {values.max():.6g}")
     if any(net.blob_loss_weights.values()):
-        echo(f"loss: {loss:.6g} over {iterations} iterations")
+        echo(f"loss: {loss:.6g} over {iterations} iteration{'s' * (iterations != 1)}")
     else:
-        echo(f"means over {iterations} iterations; the net has no loss")
+        echo(f"means over {iterations} iteration{'s' * (iterations != 1)}; the net has no loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,17 +197,17 @@ class TimeOptions(NetOptions, DeviceOptions):
     weights: tuple[str, ...] = argument()
     model: str | None = model_option()
     more_weights: tuple[str, ...] = weights_option()
-    iterations: int = iterations_option("Number of forward and backward passes that are averaged.")
+    iterations: int = iterations_option("Number of forward and backward passes to average.")
     phase: Phase = phase_option(TRAIN)
     random_weights: bool = random_weights_option()
 
 
 @with_options(TimeOptions)
 def time_command(options: TimeOptions) -> None:
-    """Time each layer of NET, with WEIGHTS if given, forward and backward: the caffe tool's lines on stderr, a table on stdout.
+    """Time each layer of the prototxt NET forward and backward, with WEIGHTS if given.
 
-    One pass runs before the clock starts. Inputs are generated. In a net without a loss, backward starts from ones at the
-    outputs and computes every gradient.
+    A table goes to stdout, and the caffe tool's log lines go to stderr. One pass runs before the clock starts. Inputs are
+    generated. In a net without a loss, backward starts from ones at the outputs and computes every gradient.
 
     Example:  minicaffe time deploy.prototxt --phase TEST --iterations 10
 
@@ -265,7 +269,8 @@ def _print_times(net: Net, times: Times, iterations: int) -> None:
         for layer, forward, backward in zip(net.layers, times.forward, times.backward, strict=True)
     ]
     columns = ["layer", "type", "forward ms", "backward ms", "share"]
-    print_table(f"{net.name or net.file} ({net.phase}), means of {iterations} iterations", columns, rows, right=columns[2:])
+    means = f"means of {iterations} iterations" if iterations > 1 else "1 iteration"
+    print_table(f"{net.name or net.file} ({net.phase}), {means}", columns, rows, right=columns[2:])
     forward, backward = sum(times.forward) / iterations, sum(times.backward) / iterations
     echo(f"{len(net.layers)} layers, forward {forward:.2f} ms, backward {backward:.2f} ms")
     if gpu_mode():

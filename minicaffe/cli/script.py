@@ -21,17 +21,17 @@ from .terminal import echo, without_guard
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Tf32Options, ThreadOptions, UnknownFieldOptions):
-    cpu: bool = option("--cpu", "Make the script's set_mode_gpu and set_device do nothing.")
+    cpu: bool = option("--cpu", "Ignore set_mode_gpu and set_device in the script.")
     script: str = argument()
     arguments: tuple[str, ...] = argument(type=click.UNPROCESSED)
 
 
 @with_options(Options, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def script_command(options: Options) -> None:
-    """Run a Python 3 script written for pycaffe, unedited: its `import caffe` imports minicaffe.
+    """Run a Python 3 script for pycaffe without changes: its `import caffe` imports minicaffe.
 
-    Everything after SCRIPT goes to the script. Its Python layers are imported from anywhere on its sys.path: you run the
-    script, so you trust what it loads.
+    Everything after SCRIPT goes to the script. Python layers may come from any folder on the script's sys.path, so run only
+    scripts that you trust.
 
     Example:  minicaffe script tools/train_net.py --solver solver.prototxt --iters 100
     """

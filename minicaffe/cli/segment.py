@@ -49,15 +49,15 @@ def _variable(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(DataLayerOptions):
-    out: str | None = option("-o --out", "Write each image's mask, overlay and legend there, as PNG files.", metavar="DIR")
-    classes: str | None = option("--classes", "The classes' names, one per line.  [default: VOC's for 21]", metavar="FILE")
-    blob: str | None = option("--blob", "The class scores.  [default: the output with the right shape]", metavar="BLOB")
+    out: str | None = option("-o --out", "Write each image's mask, overlay and legend there as PNG files.", metavar="DIR")
+    classes: str | None = option("--classes", "Class names, one per line.  [default: VOC's for 21]", metavar="FILE")
+    blob: str | None = option("--blob", "Blob of the class scores.  [default: the output with the right shape]", metavar="BLOB")
     define: tuple[tuple[str, str], ...] = option(
-        "--define", "Value of a template's variable, ${NAME}; may be repeated.", metavar="NAME=VALUE", type=_variable
+        "--define", "Value of the variable ${NAME} in a template; may be repeated.", metavar="NAME=VALUE", type=_variable
     )
 
     threshold: float | None = option(
-        "--threshold", "Score that an instance of MNC must exceed.  [default: 0.5]", type=FiniteRange(0, 1)
+        "--threshold", "MNC: score that an instance must exceed.  [default: 0.5]", type=FiniteRange(0, 1)
     )
 
     @cached_property
@@ -68,13 +68,16 @@ class Options(DataLayerOptions):
 
 @with_options(Options)
 def segment_command(options: Options) -> None:
-    """Print the share of each class in the pixels of each image of SOURCE..., by the deploy prototxt NET with WEIGHTS.
+    """Find the class of each pixel in the images SOURCE... and print each class's share.
 
-    The net's output is a score of each class for each pixel (1, K, H, W), or an ArgMax of them, as in FCN, SegNet, DeepLab,
-    PSPNet and ENet. An image is resized to the net's input (--shape), and the scores to the image. --out writes NAME_mask.png,
-    whose pixels are the classes, NAME_overlay.png and NAME_legend.png. For a Sigmoid's single map, as in HED, it writes
-    NAME_map.png, and the share of pixels above 0.5 is printed. For MNC's net the instances are printed, each with class, score
-    and box, and the mask's pixels are their numbers. A source is an image, a folder or a list (.txt, .lst).
+    A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
+
+    The output of NET is a score of each class for each pixel (1, K, H, W), or their ArgMax, as in FCN, SegNet, DeepLab, PSPNet
+    and ENet. Images are resized to the net's input (--shape), and the scores to the image. --out writes NAME_mask.png, whose
+    pixels are the classes, NAME_overlay.png and NAME_legend.png.
+
+    For a single map of a Sigmoid, as in HED, --out writes NAME_map.png, and the share of pixels above 0.5 is printed. For an
+    MNC net, each instance is printed with class, score and box. The mask's pixels are then the numbers of the instances.
 
     Example:  minicaffe segment deploy.prototxt fcn8s.caffemodel street.jpg --mean 104,117,123 --out masks
     """

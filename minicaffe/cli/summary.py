@@ -33,7 +33,7 @@ class SummaryOptions(ShapeOptions, SettingsOptions, StateOptions):
     weights: tuple[str, ...] = argument()
     rois: int | None = option(
         "--rois",
-        "Number of rois from the Proposal layer.  [default: RPN_POST_NMS_TOP_N: 300 in TEST, 2000 in TRAIN]",
+        "Number of rois from the Proposal layer.  [default: RPN_POST_NMS_TOP_N, which is 300 in TEST and 2000 in TRAIN]",
         type=click.IntRange(1),
     )
     phase: Phase = phase_option()
@@ -41,7 +41,7 @@ class SummaryOptions(ShapeOptions, SettingsOptions, StateOptions):
 
 @with_options(SummaryOptions)
 def summary_command(options: SummaryOptions) -> None:
-    """Print layers, shapes, parameters, multiply-adds and memory of the net in the prototxt NET, and whether WEIGHTS fit it.
+    """Print layers, shapes, parameters, multiply-adds and memory of the prototxt NET. With WEIGHTS, check that they fit.
 
     Example:  minicaffe summary test.prototxt --shape data=1,3,600,1000 --rois 100
     """
@@ -103,7 +103,7 @@ def peak_text(memory: MemoryNeeds) -> str:
 class DrawOptions(StateOptions):
     net: str = argument()
     old_out: str | None = argument(required=False, hidden=True)
-    out: str | None = option("-o --out", "The picture to write.", metavar="FILE.svg|.png|.pdf|.dot")
+    out: str | None = option("-o --out", "Picture to write.", metavar="FILE.svg|.png|.pdf|.dot")
     rankdir: str = option("--rankdir", "Direction of the arrows.", type=click.Choice(DIRECTIONS), default="TB")
     only: str = option(
         "--phase",
@@ -112,8 +112,8 @@ class DrawOptions(StateOptions):
         metavar="TRAIN|TEST|ALL",
         default="ALL",
     )
-    display_lrm: bool = option("--display-lrm", "Write the learning rate multipliers into the boxes.")
-    with_shapes: bool = option("--shapes", "Write the blobs' shapes; builds the net, in TEST unless --phase is given.")
+    display_lrm: bool = option("--display-lrm", "Show the learning rate multipliers.")
+    with_shapes: bool = option("--shapes", "Show the blobs' shapes. The net is built in TEST unless --phase is given.")
 
 
 @with_options(DrawOptions)
@@ -138,24 +138,25 @@ def draw_command(options: DrawOptions) -> None:
 @dataclass(frozen=True, kw_only=True)
 class DumpOptions:
     file: str = argument()
-    out: str | None = option("-o --out", "The .npz, .safetensors or .caffemodel.  [default without --list: FILE.npz, here]")
+    out: str | None = option(
+        "-o --out", "The .npz, .safetensors or .caffemodel.  [default without --list: FILE.npz]", metavar="FILE"
+    )
     listed: bool = option("--list", "Print layers, types, shapes, statistics and the fork that wrote FILE.")
 
 
 @with_options(DumpOptions)
 def dump_command(options: DumpOptions) -> None:
-    """Write the arrays of a .caffemodel, .h5, .safetensors, .npz, .solverstate or .binaryproto; no prototxt is needed.
+    """Export the arrays of a .caffemodel, .h5, .safetensors, .npz, .solverstate or .binaryproto. No prototxt is needed.
 
-    The name after -o decides the format: .safetensors, .caffemodel (weights without a net), else .npz.
-    A net's arrays are named LAYER.0, LAYER.1; a training state's iter, history.0; a mean's data.
-    An existing file is replaced only if -o names it.
+    The suffix of --out selects the format: .safetensors, .caffemodel (weights without a net) or .npz. The arrays of a net are
+    named LAYER.0, LAYER.1; of a training state iter, history.0; of a mean data. A file is replaced only if --out names it.
 
     Example:  minicaffe dump net.caffemodel -o net.safetensors
     """
     file, out, listed = options.file, options.out, options.listed
     target = out if out is not None or listed else f"{Path(file).name}.npz"
     if out is None and target is not None and unlinked(target).exists():
-        raise Error(f"{target} is there already: give -o {target} to replace it, or another name")
+        raise Error(f"{target} already exists: give -o {target} to replace it, or another name")
     check_target("--out", target, [file], writes=[".npz", ".safetensors", ".caffemodel", ".h5"])  # of .h5 dump says more
     from minicaffe.porting.dump import read  # the solvers, which a summary does without
 

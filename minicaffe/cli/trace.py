@@ -39,7 +39,15 @@ from .common import ARRAYS, PAGES, check_apart, check_target, print_table, shape
 from .console import bar
 from .explain import explain_command
 from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, weights_option
-from .image_options import InputOptions, RoidbOptions, inform_taken
+from .image_options import (
+    FAMILY_FACTORS,
+    FAMILY_MEANS,
+    InputOptions,
+    RoidbOptions,
+    inform_taken,
+    mean_option,
+    scale_factor_option,
+)
 from .log import logging_to, to_stderr
 from .options import argument, option, with_options
 from .terminal import echo, inform, warn
@@ -58,25 +66,27 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     weights: tuple[str, ...] = argument()
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by detect.", metavar="FILE")
-    backward: bool = backward_option()
+    backward: bool = backward_option("from the start that --seed-gradient selects")
     seed_gradient: str | None = option(
         "--seed-gradient",
-        "What the gradients are of (runs backward): the losses, the sum of the outputs, or the score of detection K, the best"
-        " one is 0.  [default: loss if the net has one, else detection:0, else ones]",
+        "Where backward starts (implies --backward): the losses, ones at the outputs, or the score of detection K (0 is the"
+        " best).  [default: loss if the net has one, else detection:0, else ones]",
         metavar="loss|ones|detection:K",
     )
-    until: str | None = option("--until", "The last layer that runs forward.", metavar="LAYER")
+    until: str | None = option("--until", "Last layer to run forward.", metavar="LAYER")
     out: str | None = option(
-        "-o --out", f"The page to write.  [default: {PAGE} if no other output is chosen]", metavar="FILE.html"
+        "-o --out", f"Page to write.  [default: {PAGE} without --text, --npz and --debug-info]", metavar="FILE.html"
     )
     tours: tuple[str, ...] = option(
         "--tour",
         f"Offer a guided tour on the page: {', '.join(SHIPPED)}, or your own file; may be repeated.",
         metavar="NAME|FILE.json",
     )
-    text: bool = option("--text", "Print a table, line by line as layers run.")
-    npz: str | None = option("--npz", "Write every blob; with --backward also all gradients.", metavar="FILE.npz")
+    text: bool = option("--text", "Print a table with a line for each layer, while the layers run.")
+    npz: str | None = option("--npz", "Write all blobs; with --backward also all gradients.", metavar="FILE.npz")
     debug: bool = option("--debug-info", "Print Caffe's debug_info lines on stderr.")
+    mean: tuple[float, float, float] | None = mean_option(FAMILY_MEANS)
+    scale_factor: float | None = scale_factor_option(FAMILY_FACTORS)
 
     @property
     def goes_back(self) -> bool:
@@ -91,9 +101,9 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
 
 @with_options(Options)
 def trace_command(options: Options) -> None:
-    """Run the net in the prototxt NET once with WEIGHTS and write one page that shows what every layer did.
+    """Run the prototxt NET once with WEIGHTS and write a page that shows every layer at work.
 
-    The page needs no network and no other file. If a layer fails, the page shows the net up to that layer.
+    The page is one file and works offline. If a layer fails, the page shows the net up to that layer.
 
     Example:  minicaffe trace test.prototxt net.caffemodel --image photo.jpg -o trace.html
 

@@ -55,11 +55,11 @@ FILM_PAGE = "film.html"
 class FilmOptions:
     """--film, --every, --film-net and --film-image."""
 
-    film: str | None = option("--film", "Leave frames of the training in DIR, and a page that plays them.", metavar="DIR")
-    every: int | None = option("--every", "Iterations from frame to frame.  [default: 100]", type=click.IntRange(1))
-    film_net: str | None = option("--film-net", "The detector's test prototxt: show what it finds.", metavar="FILE")
+    film: str | None = option("--film", "Write frames of the training to DIR, and a page that plays them.", metavar="DIR")
+    every: int | None = option("--every", "Iterations between frames.  [default: 100]", type=click.IntRange(1))
+    film_net: str | None = option("--film-net", "Test prototxt of the detector, to show its detections.", metavar="FILE")
     film_image: tuple[str, ...] = option(
-        "--film-image", "A photo for it; may be repeated.  [default: the roidb's first images]", metavar="FILE"
+        "--film-image", "Photo for --film-net; may be repeated.  [default: the roidb's first images]", metavar="FILE"
     )
 
     def check_film(self) -> None:
@@ -86,36 +86,36 @@ class FilmOptions:
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, StateOptions):
     solver: str | None = argument(required=False)
-    solver_option: str | None = option("--solver", "The solver, in place of the argument.", metavar="FILE")
+    solver_option: str | None = option("--solver", "Solver, in place of the argument.", metavar="FILE")
     weights: tuple[str, ...] = weights_option()
     snapshot: str | None = option("--snapshot", "Resume from this .solverstate, or from the newest one.", metavar="FILE|latest")
     iterations: int | None = iterations_option("Number of iterations; required if the solver has no max_iter.", None)
-    out: str | None = option("-o --out", "Write the trained weights here too; the suffix decides the format.", metavar="FILE")
+    out: str | None = option("-o --out", "Also write the trained weights there; the suffix selects the format.", metavar="FILE")
     seed_given: int | None = option(
         "--seed", "Seed of weights and samples.  [default: the solver's random_seed, or RNG_SEED of the settings]"
     )
     log: str | None = option("--log", "Append Caffe's log lines to FILE.", metavar="FILE")
     sigint_effect: str = option(
         "--sigint-effect",
-        "What Ctrl-C does: stop (with a last snapshot), snapshot or none. A second Ctrl-C ends at once; SIGTERM stops.",
+        "Effect of Ctrl-C: stop (with a last snapshot), snapshot or none. A second Ctrl-C ends at once; SIGTERM stops.",
         type=EFFECTS,
         metavar="EFFECT",
         default="stop",
     )
-    sighup_effect: str = option("--sighup-effect", "The same for SIGHUP.", type=EFFECTS, metavar="EFFECT", default="snapshot")
+    sighup_effect: str = option("--sighup-effect", "Effect of SIGHUP.", type=EFFECTS, metavar="EFFECT", default="snapshot")
     check_finite: bool = option("--check-finite", "Stop at the first NaN or infinity; name its layer, blob and iteration.")
     check: bool | None = option(
         "--check/--no-check",
-        f"Decode all images before the first iteration.  [default: those of sources with at most {MOST:,}]",
+        f"Decode all images before the first iteration.  [default: only sources with at most {MOST:,} images]",
         default=None,
     )
     skip_unreadable: bool = option("--skip-unreadable", "Train without unreadable images instead of stopping.")
     engine: str | None = option(
-        "--engine", "mpi: train with mpiexec's other processes, each on a shard.", type=click.Choice(["mpi"])
+        "--engine", "mpi: train in all processes of mpiexec, each on a shard of the data.", type=click.Choice(["mpi"])
     )
     timeout: float | None = option(
         "--timeout",
-        "How long --engine mpi waits for others.  [default: 300]",
+        "With --engine mpi: how long to wait for the other processes.  [default: 300]",
         type=FiniteRange(min=0, min_open=True),
         metavar="SECONDS",
     )
@@ -136,7 +136,7 @@ class TrainOptions(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, St
 def train_command(options: TrainOptions) -> None:
     """Train the net of the solver prototxt SOLVER; show loss, learning rate and speed; write snapshots.
 
-    A snapshot's box layers include the targets' means and deviations, as the test net needs them.
+    The box layers in snapshots include the means and deviations of the targets, as the test net expects.
 
     The caffe tool's flags also work: -solver, -weights a,b, -snapshot, -level, -stage a,b, -sigint_effect, -sighup_effect.
 
@@ -188,10 +188,12 @@ def _check(path: str, options: TrainOptions) -> None:
     check_apart("--out", options.out, "--log", options.log)
     options.check_film()
     if snapshot and snapshot.endswith((".caffemodel", ".caffemodel.h5")):
-        raise Error(f"--snapshot {snapshot}: give the .solverstate beside it; to start anew from its weights: --weights")
+        raise Error(
+            f"--snapshot {snapshot}: give the .solverstate in the same folder, or start from these weights with --weights"
+        )
     for file in weights:
         if file.endswith((".solverstate", ".solverstate.h5")):
-            raise Error(f"--weights {file}: give the .caffemodel beside it; to resume from it: --snapshot")
+            raise Error(f"--weights {file}: give the .caffemodel in the same folder, or resume from this file with --snapshot")
 
 
 def _ranks(options: TrainOptions) -> AbstractContextManager[Job | None]:
@@ -221,7 +223,7 @@ def _check_test_nets(trainer: SGDSolver) -> None:
         if net.inputs:
             raise Error(
                 f"test_net {net.file}: no layer fills its inputs {listed(net.inputs)}, so the solver cannot test with it.\n"
-                "Remove test_net, test_iter and test_interval from the solver, and measure a detector's snapshots by\n"
+                "Remove test_net, test_iter and test_interval from the solver, and measure a detector's snapshots with\n"
                 f"minicaffe evaluate {pasted(str(net.file), path=True)} SNAPSHOT.caffemodel ANNOTATIONS"
             )
 
@@ -230,11 +232,11 @@ def _remind(param: caffe_pb2.SolverParameter, net: Net, options: TrainOptions) -
     """Warn about settings from which the user may expect more than the command does."""
     on_gpu = param.HasField("solver_mode") and param.solver_mode == caffe_pb2.SolverParameter.GPU
     if on_gpu and not options.device and options.gpu is None:
-        warn("solver_mode: GPU, but this trains on the CPU: --device gpu, or auto, uses a GPU")
+        warn("solver_mode is GPU, but training runs on the CPU: give --device gpu or auto")
     if not options.cfg and any(isinstance(layer, ProposalTarget) for layer in net.layers):
         warn(
-            "the net trains proposals and boxes together with the settings' defaults; py-faster-rcnn's and py-R-FCN's scripts"
-            " always gave a yml: --cfg faster_rcnn_end2end.yml"
+            "no --cfg: the net trains proposals and boxes together with default settings; py-faster-rcnn and py-R-FCN use a"
+            " yml, such as --cfg faster_rcnn_end2end.yml"
         )
 
 
@@ -252,9 +254,9 @@ def _say_noted(last: bool, number: int, action: Action) -> None:
 def _load(trainer: SGDSolver, file: str) -> None:
     report = trainer.net.copy_from(file)
     if not report.loaded:
-        warn(f"no layer of the net has its name in {file}: nothing was loaded")
+        warn(f"{file}: no layer has a name of the net, so nothing was loaded")
     elif report.missing:
-        inform(f"{file}: no weights in it for {listed(report.missing)}: they start from their fillers")
+        inform(f"{file}: lacks the weights of {listed(report.missing)}, which start from their fillers")
 
 
 def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path) -> Path | None:
@@ -339,12 +341,12 @@ def _line(progress: Progress, every: int) -> None:
 @dataclass(frozen=True, kw_only=True)
 class FilmPageOptions:
     folder: str = argument(metavar="DIR")
-    out: str | None = option("-o --out", f"The page to write.  [default: DIR/{FILM_PAGE}]", metavar="FILE.html")
+    out: str | None = option("-o --out", f"Page to write.  [default: DIR/{FILM_PAGE}]", metavar="FILE.html")
 
 
 @with_options(FilmPageOptions)
 def film_command(options: FilmPageOptions) -> None:
-    """Make a page of the frames that `minicaffe train --film DIR` left, also of a run that was killed.
+    """Make a page from the frames of `minicaffe train --film DIR`, also if that run was killed.
 
     Example:  minicaffe film film -o film.html
     """

@@ -25,7 +25,7 @@ def boxes_of(datum: caffe_pb2.Datum) -> Array:
     """Return the boxes (G, 6) of a Datum, float32. Raises DataError."""
     values = np.array(datum.float_data, F)
     if not values.size or values.size % 6:
-        raise DataError(f"{values.size} numbers of boxes are stored: each box has 6, and each image a box")
+        raise DataError(f"{values.size} box numbers are stored: each box has 6, and each image needs a box")
     rows = values.reshape(-1, 6)
     if not np.isfinite(rows).all():
         raise DataError("a box is not finite")
@@ -47,10 +47,10 @@ def random_part(image: Pixels, boxes: Array, random: np.random.Generator) -> tup
     """
     high, wide = image.shape[:2]
     if min(high, wide) < LEAST:
-        raise DataError(f"an image of {wide} x {high} pixels has no parts: give one of at least {LEAST} x {LEAST}")
+        raise DataError(f"an image of {wide} x {high} pixels is too small to crop: give one of at least {LEAST} x {LEAST}")
     pixels = (boxes[:, 2:] * np.array([wide, high] * 2, F)).astype(np.int64)
     if not ((pixels[:, 0] < wide - 1) & (pixels[:, 1] < high - 1)).any():
-        raise DataError("no box has its centre before the last row and column, so that no part of the image has one")
+        raise DataError("every box has its centre in the last row or column, so no crop can contain one")
     while True:
         share = F(1.0 - int(random.integers(SHARES)) / 100.0)
         width, height = (int(F(length) * share) - 1 for length in (wide, high))

@@ -149,7 +149,7 @@ def check_length(path: str, count: int, start: int, length: int, step: int) -> N
     """Raise DataError unless a video of count frames has the clip."""
     if start + length * step > count:
         steps = f" of {step} frames each" * (step > 1)
-        raise DataError(f"{path}: the video ends early: {count} frames, but {length}{steps} from frame {start} on are wanted")
+        raise DataError(f"{path}: the video has {count} frames, but the clip needs {length}{steps} from frame {start} on")
 
 
 def read_folder(folder: str, start: int, length: int, step: int) -> list[Pixels]:

@@ -231,9 +231,7 @@ class LabelledTransformer:
         """
         every = self.cut.every
         if height % every or width % every:
-            raise DataError(
-                f"every {every}-th row and column is to have labels, but the image is {width} wide and {height} high"
-            )
+            raise DataError(f"every {every}-th row and column needs labels, but the image is {width} wide and {height} high")
         return height // every, width // every
 
     def transform(self, image: Array, labels: Array, out: Array, out_labels: Array) -> None:

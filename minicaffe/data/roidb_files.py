@@ -66,7 +66,7 @@ CORNERS = ("xmin", "ymin", "xmax", "ymax")
 def read_csv(path: Path, folder: Path, names: list[str] | None) -> tuple[Roidb, list[str]]:
     """Return the roidb and the class names, background first. folder: where the images are. Raises DataError."""
     if names is None:
-        raise DataError(f"{path}: a CSV file does not say the order of the classes: give their names")
+        raise DataError(f"{path}: a CSV file lacks the order of the classes: give their names")
     with read_errors_as(DataError, f"{path}: cannot read the annotations"):
         data = read_bytes(path, "lists")
     rows = _rows(utf8(data, path, DataError), path)
@@ -157,7 +157,7 @@ def load_roidb(
     if path.is_dir():
         if is_yolo(path):
             if images:
-                raise DataError(f"{path}: YOLO's form says where the images are: give no folder{in_brackets('--images')}")
+                raise DataError(f"{path}: a YOLO dataset defines its image folders: give no folder{in_brackets('--images')}")
             return read_yolo(path, splits, names)
         whole = next((above for above in path.parents[:2] if is_yolo(above)), None)
         if whole and not annotation_files(path):

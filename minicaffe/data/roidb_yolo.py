@@ -186,7 +186,7 @@ def _line(line: str, place: str, width: int, height: int) -> tuple[list[float], 
     except ValueError:
         raise DataError(f"{place}: must be `class x y width height`, got {line.strip():.60}") from None
     if len(words) > 6:
-        raise DataError(f"{place}: {len(words)} numbers: outlines of objects are not boxes")
+        raise DataError(f"{place}: {len(words)} numbers are an outline: only boxes are supported")
     if not (0 <= x <= 1 and 0 <= y <= 1 and 0 < w <= 1 and 0 < h <= 1):
         raise DataError(f"{place}: x, y, width and height must be fractions of the image, got {line.strip():.60}")
     left, top, right, bottom = (x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width - 1, (y + h / 2) * height - 1

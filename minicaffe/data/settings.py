@@ -123,7 +123,7 @@ class TestSettings:
         if len(self.anchors) % 2:
             raise SettingsError(f"TEST.ANCHORS must be pairs of a width and a height, got {len(self.anchors)} numbers")
         if self.soft_nms:
-            raise SettingsError(f"TEST.SOFT_NMS must be 0, got {self.soft_nms}: NMS that lowers scores is not built")
+            raise SettingsError(f"TEST.SOFT_NMS must be 0, got {self.soft_nms}: soft NMS is not supported")
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,9 @@ def _cut(tokens: _Tokens) -> Cut:
     _, height, width = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
     x1, y1, x2, y2 = (tokens.whole(f"a window's {side}") for side in ("x1", "y1", "x2", "y2"))
     if not (0 <= x1 <= x2 < width and 0 <= y1 <= y2 < height):
-        raise DataError(f"{tokens.path}:{tokens.line}: the image of {width} x {height} lacks the window {x1} {y1} {x2} {y2}")
+        raise DataError(
+            f"{tokens.path}:{tokens.line}: the window {x1} {y1} {x2} {y2} is outside the image of {width} x {height}"
+        )
     return Cut(path, height, width, (x1, y1, x2, y2))
 
 

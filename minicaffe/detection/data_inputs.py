@@ -93,7 +93,7 @@ class _Changes:
 
 
 def _why(param: LayerParameter) -> str:
-    return f" ({source} is not there)" if (source := absent_source(param)) else ""
+    return f" ({source} is missing)" if (source := absent_source(param)) else ""
 
 
 def _labels(layers: LayerList) -> set[str]:
@@ -166,8 +166,8 @@ def image_shape(
             stacked = video.num_segments * max(length, 1) * (2 if video.modality == caffe_pb2.VideoDataParameter.FLOW else 3)
             return (batch, stacked, *size)
         return (batch, _channels(param), *([length] if length else []), *size)
-    absent = f"{source} is not there, and " if (source := absent_source(param)) else ""
-    raise Error(f'{place}: {absent}"{param.name}" does not say the size of its images: {hint.format(param.top[0])}')
+    absent = f"{source} is missing, and " if (source := absent_source(param)) else ""
+    raise Error(f'{place}: {absent}"{param.name}" lacks the size of its images: {hint.format(param.top[0])}')
 
 
 def _channels(param: LayerParameter) -> int:

@@ -119,9 +119,9 @@ def load(  # noqa: PLR0913 - public, by keyword
         if own is None and net.settings == DetectionSettings() and (defaults := family_of(net).test_defaults):
             net.settings = dataclasses.replace(net.settings, test=dataclasses.replace(net.settings.test, **defaults))
     elif cfg is not None:
-        raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
+        raise Error(f"{net.file}: a Net already has settings: build it with Net(settings=...), or pass the prototxt's path")
     elif fork:
-        raise Error(f"{net.file}: a Net has its fork: make it with Net(fork=...), or give load the prototxt's path")
+        raise Error(f"{net.file}: a Net already has a fork: build it with Net(fork=...), or pass the prototxt's path")
     if own is not None and (rules := family_of(net).fixed_size(net)):
         rules.check_settings(own, net.file)
     names = read_names(classes) if isinstance(classes, str | PathLike) else classes

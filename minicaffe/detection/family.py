@@ -72,7 +72,7 @@ class FixedSize:
         without = [key for key in changed(settings) if key not in self.settings]
         if without or not self.settings:
             what = f"{', '.join(without)} of cfg" if self.settings else "cfg"
-            raise Error(f"{holder}: {what} has no effect: {self.fixed_by} fixes its size and suppression")
+            raise Error(f"{holder}: {what} has no effect: {self.fixed_by} fixes the input size and NMS")
 
 
 class Family(ABC):
@@ -106,7 +106,7 @@ class Family(ABC):
 
     def read(self, net: Net, size: Sequence[int], options: FindOptions) -> Detections:
         """Return the detections of the net's last pass, on an image of size (height, width). Raises Error."""
-        raise Error(f"{net.file}: the detections of such a net are not read from one pass")
+        raise Error(f"{net.file}: the detections of this net take several passes: use minicaffe.detection.Detector")
 
     def check_proposals(self, net: Net, given: bool) -> None:
         """Raise Error for proposals that are missing or that the net refuses."""

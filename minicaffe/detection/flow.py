@@ -42,7 +42,7 @@ def listed_image(param: caffe_pb2.LayerParameter, place: str, height: int, width
     """
     data = param.image_data_param
     if class_of(param) is not ImageData or param.HasField("transform_param") or data.new_height or not data.is_color:
-        raise Error(f'{place}: the images of "{param.name}" would be changed: put an Input in its place')
+        raise Error(f'{place}: "{param.name}" changes its images: replace it with an Input')
     return 1, 3, height, width
 
 
@@ -85,5 +85,5 @@ def end_point_error(flow: Array, truth: Array) -> float:
         raise Error(f"the flow is {wide} x {high} pixels, but the true one {width} x {height}")
     known = (np.abs(truth) <= UNKNOWN).all(axis=0)
     if not known.any():
-        raise Error("the true flow is known nowhere")
+        raise Error("the true flow has no known value")
     return float(np.hypot(*(flow - np.where(known, truth, 0)).astype(np.float64))[known].mean())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, numbers
 from minicaffe.data.images import load_image, prepare_image, resize_bilinear
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.errors import Error, missing, unread, ways
+from minicaffe.errors import Error, in_brackets, missing, unread, ways
 from minicaffe.files import granted
 from minicaffe.formats.arrays import read_npy
 from minicaffe.layer import Layer
@@ -145,12 +145,12 @@ def put_image(net: Net, name: str, image: NDArray[np.uint8], settings: Detection
     """
     shape = net.blobs[name].shape
     if 0 in shape:
-        raise Error(f'input "{name}" of shape {shape} holds no pixels: an image cannot be put into it')
+        raise Error(f'input "{name}" of shape {shape} has no pixels: give it another shape')
     if order.rgb:
         image, settings = image[..., ::-1], replace(settings, pixel_means=settings.pixel_means[::-1])
     if "im_info" in net.inputs:
         if order.columns_first:
-            raise Error(f'input "{name}": the rows come first in a net with im_info')
+            raise Error(f'input "{name}": a net with im_info takes rows first{in_brackets("leave out --axes wh")}')
         put_scaled(net, name, image, settings)
         return {name, "im_info"}
     if order.columns_first:

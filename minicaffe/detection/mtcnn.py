@@ -76,8 +76,8 @@ class Mtcnn(Family):
         if number := stage_of(net.param):
             which = ("first", "second", "third")[number - 1]
             raise Error(
-                f"{net.file}: this is the {which} of MTCNN's three nets, which find faces only together. minicaffe detect and "
-                "minicaffe.detection.Detector join them: give the path of the first, the others beside it (det1, det2, det3)"
+                f"{net.file}: this is the {which} of MTCNN's three nets, which find faces only together. Give minicaffe detect "
+                "or minicaffe.detection.Detector the path of the first, with the others in the same folder (det1, det2, det3)"
             )
         return [name.partition("/")[0] for name in net.inputs] == list(NETS)
 
@@ -250,7 +250,7 @@ def following(path: str | os.PathLike[str]) -> list[str]:
             return [granted(one, folder or os.curdir, home, namer="a link") for one in paths]
     wanted = " and ".join(names[0] if names else ["det2", "det3"])
     rename = "" if names else ": name its files alike, as det1, det2 and det3"
-    raise Error(f"{path} is taken for MTCNN's first net: {wanted}, of its second and third net, must be beside it{rename}")
+    raise Error(f"{path} looks like MTCNN's first net, so {wanted} must be in the same folder{rename}")
 
 
 def joined(file: NetFile) -> NetFile:

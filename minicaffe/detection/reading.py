@@ -160,10 +160,10 @@ def read_text(scores: Array, alphabet: Sequence[str], blank: int = 0) -> str:
     """
     classes = scores.shape[1]
     if not 0 <= blank < classes:
-        raise Error(f"the blank, {blank}, is none of the net's {classes} classes")
+        raise Error(f"the blank is class {blank}, but the net has {classes} classes")
     if len(alphabet) != classes - 1:
         raise Error(
-            f"the alphabet has {len(alphabet)} characters, but the net has {classes} classes: the blank and {classes - 1}"
+            f"the alphabet has {len(alphabet)} characters, but the net has {classes} classes with the blank: give {classes - 1}"
         )
     check_scores(scores)
     found = best_path(scores.argmax(axis=1).tolist(), blank)

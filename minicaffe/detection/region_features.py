@@ -44,7 +44,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         if not 0 < self.least <= self.most:
-            raise Error(f"the least number of regions must be from 1 to the most, {self.most}; got {self.least}")
+            raise Error(f"the minimum of regions must be from 1 to the maximum, {self.most}; got {self.least}")
 
 
 @dataclass(frozen=True, kw_only=True)

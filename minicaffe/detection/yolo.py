@@ -72,8 +72,8 @@ def _is_map(net: Net, last: LastOutput) -> bool:
         each, height, width = shape
         raise Error(
             f'{net.file}: "{last.name}" has {each * height * width} numbers, {each} for each of {height} x {width} cells, of '
-            f"an image of {last.size[0]} x {last.size[1]}; of a YOLO v1 detect knows {COUNT} numbers, {CLASSES} + 5 * {BOXES} "
-            f"for each of {SIDE} x {SIDE} cells, of an image of {SIZE[0]} x {SIZE[1]}"
+            f"an image of {last.size[0]} x {last.size[1]}; detect supports YOLO v1 with {COUNT} numbers, {CLASSES} + 5 * "
+            f"{BOXES} for each of {SIDE} x {SIDE} cells, of an image of {SIZE[0]} x {SIZE[1]}"
         )
     return True
 

@@ -131,7 +131,7 @@ def uninformative(found: Iterable[Difference]) -> str:
     if not all(one.constant for one in outputs):
         return ""
     names = ", ".join(f"{one.name} {one.shape}" for one in outputs)
-    return f"there is nothing to compare: every output is empty or the same number throughout: {names}"
+    return f"nothing to compare: every output is empty or has only one value: {names}"
 
 
 def matched(ours: Array, theirs: Array, scores: Array) -> tuple[NDArray[np.intp] | None, str]:

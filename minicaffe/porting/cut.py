@@ -236,7 +236,7 @@ def _to(graph: NetGraph, name: str) -> list[Value]:
     step, value = graph.find(name)
     values = [value] if value is not None else graph.values(step)  # type: ignore[arg-type]
     if not values:
-        raise Error(f'--to {name}: the layer "{name}" makes no blob')
+        raise Error(f'--to {name}: the layer "{name}" has no top')
     return values
 
 
@@ -255,7 +255,7 @@ def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
     heads = [i for i, layer in graph.layers.items() if is_head(layer) or (target and lacks(target, layer))]
     heads = [i for i in heads if not graph.is_input(i)]
     if not heads:
-        raise Error("the net has no layer of a head: no proposals, ROI layers, priors or detections, and no Python layer")
+        raise Error("the net has no head: no proposals, ROI layers, priors, detections or Python layer")
     rest = {*heads, *graph.after(value for i in heads for value in graph.values(i))}
     outputs = [graph.last[name] for name in net.outputs]
     rest &= graph.before(outputs)
@@ -307,7 +307,7 @@ def _check_overwritten(graph: NetGraph, inner: Iterable[int], ends: Sequence[Val
         if writers.get(blob, -1) > value[0]:
             name, maker = graph.layers[writers[blob]].name, graph.layers[value[0]].name
             raise Error(
-                f'blob "{blob}" as layer "{maker}" makes it is overwritten in place by layer "{name}", which an end needs: '
+                f'blob "{blob}" of layer "{maker}", an end of the part, is overwritten in place by layer "{name}": '
                 f"end at {BLOB}{blob}, or cut twice"
             )
 

@@ -109,8 +109,8 @@ def unlisted(layers: Iterable[tuple[LayerParameter, str]], target: str) -> str:
     if not beyond:
         return ""
     listed = "".join(f'\n  {line}{": " if line else ""}{layer.type} "{layer.name}": {_help(layer)}' for layer, line in beyond)
-    count = f"{len(beyond)} layers are" if len(beyond) > 1 else "1 layer is"
-    return f"{count} not of the types that --target {target} takes ({DOCUMENTS[target]}):{listed}"
+    count = f"{len(beyond)} layers have types" if len(beyond) > 1 else "1 layer has a type"
+    return f"{count} that --target {target} does not support ({DOCUMENTS[target]}):{listed}"
 
 
 def _help(layer: LayerParameter) -> str:

@@ -37,12 +37,17 @@ OF_ROIDB = (RoIData, FrcnnRoiData)
 
 @dataclass
 class Deployed:
-    """A net for TEST; notes on the changes; options of classify and run that prepare an image as the data layer does."""
+    """A net for TEST and notes on the changes.
+
+    options: those of classify and run that prepare an image as the data layer does. advice: a sentence in place of options,
+    for a data layer whose means are not in the prototxt.
+    """
 
     param: caffe_pb2.NetParameter
     file: str
     notes: list[str] = field(default_factory=list)
     options: str = ""
+    advice: str = ""
 
     @property
     def text(self) -> str:
@@ -50,6 +55,7 @@ class Deployed:
         head = [f"Written by minicaffe deploy from {os.path.basename(self.file)}", *self.notes]
         if self.options:
             head.append(f"Images are prepared by the options {self.options}")
+        head += filter(None, [self.advice])
         return "".join(f"# {on_one_line(line)}\n" for line in head) + to_text(self.param)
 
 
@@ -103,7 +109,7 @@ def _without_label_readers(layers: list[LayerParameter], shapes: Shapes, notes: 
             continue
         kept.append(layer)
     if removed:
-        notes.append(f"Removed, for they need labels: {', '.join(removed)}.")
+        notes.append(f"Removed, because they need labels: {', '.join(removed)}.")
     return kept
 
 
@@ -134,8 +140,9 @@ def _inputs(
         shape = shapes.get(name) or FIXED.get(name) or _shape(param, name, str(source.at()))
         layer = input_layer(name, shape, top=name)
         deployed.notes.append(input_note(layer, param))
-        if is_data(param) and not deployed.options and len(shape) >= 4:
-            deployed.options = preprocessing(param)
+        if is_data(param) and not (deployed.options or deployed.advice) and len(shape) >= 4:
+            deployed.advice = _advice(param)
+            deployed.options = "" if deployed.advice else preprocessing(param)
         yield layer
 
 
@@ -155,6 +162,17 @@ def _shape(param: LayerParameter, name: str, place: str) -> tuple[int, ...]:
 def _batch_statistics(layer: LayerParameter) -> bool:
     block = layer.batch_norm_param
     return class_of(layer) is BatchNorm and block.HasField("use_global_stats") and not block.use_global_stats
+
+
+def _advice(param: LayerParameter) -> str:
+    """Return where the means of a layer of a roidb are, "" for another data layer."""
+    kind = class_of(param)
+    if kind is RoIData:
+        return f'Give run and detect the settings .yml of the training, if any: layer "{param.name}" subtracts its PIXEL_MEANS.'
+    if kind is FrcnnRoiData:
+        config = param.window_data_param.config
+        return f'Give run and detect the pixel_means of {config} as the mean: layer "{param.name}" subtracts them.'
+    return ""
 
 
 def preprocessing(param: LayerParameter) -> str:

@@ -72,13 +72,13 @@ class Dump:
         """
         name = os.fspath(path)
         if name.endswith(".h5"):
-            raise WeightsError(f"{name}: this writes .npz, .safetensors and .caffemodel; a Net's save writes HDF5")
+            raise WeightsError(f"{name}: dump writes .npz, .safetensors and .caffemodel; for HDF5 use Net.save")
         if not name.endswith(".caffemodel"):
             write_named(path, self.arrays)
         elif self.kind == NET:
             raise WeightsError(f"{self.path} is a .caffemodel already, with its net: minicaffe upgrade converts an old one")
         elif not self.layers:
-            raise WeightsError(f"{name}: {self.path} holds no layers ({self.kind}), as a .caffemodel does: write an .npz")
+            raise WeightsError(f"{name}: a .caffemodel needs layers, but {self.path} ({self.kind}) has none: write an .npz")
         else:
             write_layers(path, self.layers)
 

@@ -96,7 +96,7 @@ def rescue(
     layers = clean(list(param.layer), rescued.notes)
     if not layers:
         raise WeightsError(
-            f"{os.fspath(path)}: it has no net to rescue: none of its {len(param.layer)} layers computes an output from "
+            f"{os.fspath(path)}: it contains no net: none of its {len(param.layer)} layers computes an output from "
             "bottoms (the file may have only weights: `minicaffe dump --list` shows them)"
         )
     stored = read_weights(path)

@@ -57,7 +57,7 @@ def retarget(path: str | os.PathLike[str], classes: int, *, boxes: str = "") -> 
     plan.python_layers()
     if not plan.old:
         raise Error(
-            f"{path}: no class count found: the net has no softmax behind a ROI layer, no MultiBoxLoss or DetectionOutput, "
+            f"{path}: no class count found: the net has no softmax after a ROI layer, no MultiBoxLoss or DetectionOutput, "
             "and no Python layer with num_classes" + plan.hint()
         )
     if plan.old == classes:

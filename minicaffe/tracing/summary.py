@@ -207,7 +207,7 @@ def _forks(net: Net) -> list[str]:
     chosen = list(net.forks.items())
     for layer in net.layers:
         if isinstance(layer, Forked) and layer.is_ambiguous:
-            chosen.append((layer.name, Choice(layer.type, candidates(layer.kinds), "its weights will tell")))
+            chosen.append((layer.name, Choice(layer.type, candidates(layer.kinds), "its weights will decide")))
     return grouped(chosen)
 
 

@@ -187,7 +187,7 @@ class BlobDifference:
     """A blob after a step in both traces, or a learnable one (kind "weights").
 
     largest: the largest difference in its values, its maps or its statistics (`what`); infinity if shapes or the numbers of
-    values that are not finite differ. scale: A's largest size.
+    values that are not finite differ. scale: A's largest absolute value.
     """
 
     kind: str
@@ -201,7 +201,7 @@ class BlobDifference:
 
     @property
     def change(self) -> float:
-        """The largest difference, relative to the largest size in A or B."""
+        """The largest difference, relative to the largest absolute value in A or B."""
         sizes = [abs(value) for blob in (self.a, self.b) for value in blob.summary if np.isfinite(value)]
         largest = max(sizes, default=0.0)
         return self.largest / largest if largest else self.largest
@@ -211,7 +211,9 @@ class BlobDifference:
         if not self.differs:
             return f"{place} agree"
         return place + (
-            f" differ by {self.largest:.3g}; A's largest size is {self.scale:.3g}" if np.isfinite(self.largest) else " differ"
+            f" differ by {self.largest:.3g}; A's largest absolute value is {self.scale:.3g}"
+            if np.isfinite(self.largest)
+            else " differ"
         )
 
 
@@ -268,7 +270,7 @@ class TraceDiff:
 
 
 def trace_diff(a: SavedTrace, b: SavedTrace, rtol: float = RTOL) -> TraceDiff:
-    """Compare the steps of the same kind and layer name. Blobs differ by more than rtol of A's largest size.
+    """Compare the steps of the same kind and layer name. Blobs differ by more than rtol of A's largest absolute value.
 
     Raises Error if the traces have no blob in common.
     """

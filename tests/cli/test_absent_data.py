@@ -64,7 +64,7 @@ def test_every_command_puts_an_input_in_its_place(folder: Path, words: list[str]
     names = {"N": "train_val.prototxt", "W": "net.caffemodel"}
     result = run(*(names.get(word, word) for word in words))
     assert result.exit_code == 0, result.output
-    said = 'in place of Data layer "data" (gone_lmdb is not there): input data 4x3x8x8; left out with the labels: acc, loss\n'
+    said = 'in place of Data layer "data" (gone_lmdb is missing): input data 4x3x8x8; left out with the labels: acc, loss\n'
     assert said in result.stderr
 
 
@@ -106,7 +106,7 @@ def test_a_list_that_is_there_is_read(folder: Path) -> None:
 def test_a_shape_that_the_layer_does_not_say(folder: Path) -> None:
     Path("train_val.prototxt").write_text(DATA.replace("crop_size: 8", "") + BODY + ENDS)
     result = run("run", "train_val.prototxt", "net.caffemodel")
-    wanted = 'train_val.prototxt:1: gone_lmdb is not there, and "data" does not say the size of its images'
+    wanted = 'train_val.prototxt:1: gone_lmdb is missing, and "data" lacks the size of its images'
     assert result.exit_code == 1 and f"{wanted}: give --shape data=1,3,HEIGHT,WIDTH\n" in result.stderr
     assert "output ip 2x3" in run("run", "train_val.prototxt", "net.caffemodel", "--shape", "data=2,3,8,8").stdout
     result = run("time", "train_val.prototxt", "--phase", "TEST")  # has no --shape

@@ -59,7 +59,7 @@ def test_the_best_classes(folder: Path) -> None:
         lines[0] == "red.png:" and lines[1].endswith("  red") and lines[3] == "blue.png:" and lines[4].endswith("  blue, sky")
     )
     assert len(lines) == 6 and float(lines[1].split()[0]) > float(lines[2].split()[0])
-    assert result.stderr == "Taken: means 0,0,0, factor 0.01 (--mean and --scale-factor change them)\n"
+    assert result.stderr == "Preprocessing: means 0,0,0, factor 0.01 (--mean and --scale-factor change them)\n"
     old = run("classify", "deploy.prototxt", "net.caffemodel", "red.png", "--labels", "labels.txt", "--top", 2, *MEAN)
     assert old.stdout.splitlines() == lines[:3]
     assert best("green.png", *MEAN) == ["class 1"]
@@ -126,14 +126,14 @@ def test_axes(channels: tuple[int, int], folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["net.caffemodel"], "nothing follows the weights"),
+        (["net.caffemodel"], "give it after the weights"),
         (["net.caffemodel", "gone.png"], "gone.png"),
         (["net.caffemodel", "red.png", "--classes", "two.txt"], "two.txt has 2 names, but the net has 3 classes"),
         (["net.caffemodel", "red.png", "--classes", "none.txt"], "no class names"),
         (["net.caffemodel", "red.png", "--blob", "data"], "does not hold one score for each class"),
         (["net.caffemodel", "red.png", "--mean-file", "odd.npy"], "needs 1 or 3 finite numbers"),
         (["net.caffemodel", "red.png", "--mean-file", "odd.npy", "--mean", "1,2,3"], "give one of them"),
-        (["net.caffemodel", "red.png", "broken.png"], "1 of 2 images could not be done"),
+        (["net.caffemodel", "red.png", "broken.png"], "1 of 2 images failed"),
     ],
 )
 def test_mistakes(words: list[str], message: str, folder: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_list_of_names_and_labels(folder: Path) -> None:
     result = run("classify", "deploy.prototxt", "net.caffemodel", "val.txt")
     lines = result.stderr.splitlines()
     assert result.exit_code == 1 and sum("red.png " in line for line in lines) == 10
-    assert "further errors are not shown" in lines[-2] and "40 of 40 images could not be done" in lines[-1]
+    assert "further errors are not shown" in lines[-2] and "40 of 40 images failed" in lines[-1]
     assert "one path or URI per line, relative to the working directory" in lines[-1]
 
 

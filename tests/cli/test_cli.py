@@ -171,7 +171,7 @@ def test_run_takes_an_image(folder: Path) -> None:
         (["train", "absent.prototxt"], "absent.prototxt"),
         (["upgrade", "absent.prototxt", "out.prototxt"], "absent.prototxt"),
         (["upgrade", "absent.caffemodel", "out.caffemodel"], "minicaffe: absent.caffemodel: no such file"),
-        (["upgrade", "small.caffemodel.h5", "out"], "small.caffemodel.h5: weights in HDF5 have no older form"),
+        (["upgrade", "small.caffemodel.h5", "out"], "small.caffemodel.h5: HDF5 weights have only one format"),
         (["upgrade", "small.prototxt", ""], "the name is empty: is a variable of the shell unset?"),
         (["upgrade", "small.prototxt", "photos"], "photos: cannot be written: Is a directory"),
         (["run", "small.prototxt", "--input", "data=absent.png"], 'input "data": absent.png: no such file'),
@@ -198,11 +198,11 @@ def test_run_takes_an_image(folder: Path) -> None:
         (["train", "solver.prototxt", "--log", "photos"], "--log photos: this is a folder; give the name of a file"),
         (
             ["train", "solver.prototxt", "--snapshot", "a_iter_2.caffemodel"],
-            "a_iter_2.caffemodel: give the .solverstate beside it",
+            "a_iter_2.caffemodel: give the .solverstate in the same folder",
         ),
         (
             ["train", "solver.prototxt", "--weights", "a_iter_2.solverstate"],
-            "a_iter_2.solverstate: give the .caffemodel beside it",
+            "a_iter_2.solverstate: give the .caffemodel in the same folder",
         ),
         (["script", "small.caffemodel"], "small.caffemodel: this is a binary file, not a Python script"),
         (["compute-image-mean", "photos"], "photos: not an LMDB, which is a folder with a file data.mdb, or that file"),
@@ -319,12 +319,12 @@ def test_an_output_in_a_folder_that_cannot_be_written(folder: Path, monkeypatch:
     (folder / "old.npz").touch()  # another file takes its name
     for out in ("photos/out.npz", "old.npz"):
         result = run("run", "small.prototxt", "--out", out)
-        assert result.exit_code == 1 and f"--out {out}: nothing can be written into " in result.output
+        assert result.exit_code == 1 and f"--out {out}: no permission to write into " in result.output
         assert "forward" not in result.output
     for given in ("photos", "new/folder"):
         result = run("segment", "small.prototxt", "small.prototxt", "photos", "--out", given)
         place = folder / "photos" if given == "photos" else folder
-        assert result.exit_code == 1 and f"--out {given}: nothing can be written into {place}: perm" in result.output
+        assert result.exit_code == 1 and f"--out {given}: no permission to write into {place}: give" in result.output
     assert "forward" in run("run", "small.prototxt", "--out", os.devnull).output
 
 
@@ -334,7 +334,7 @@ def test_a_log_in_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pyt
     (folder / "solver.prototxt").write_text('net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 1\n')
     (folder / "old.log").touch()
     monkeypatch.setattr("minicaffe.cli.common.os.access", lambda path, mode: not os.path.isdir(path))
-    assert "new.log: nothing can be written" in run("train", "solver.prototxt", "--log", "new.log").output
+    assert "new.log: no permission to write into" in run("train", "solver.prototxt", "--log", "new.log").output
     assert run("train", "solver.prototxt", "--log", "old.log").exit_code == 0
 
 
@@ -399,7 +399,7 @@ def test_a_bad_image_does_not_lose_the_others(folder: Path) -> None:
     result = run("detect", "detector.prototxt", "detector.caffemodel", "photos", "--proposals", "boxes.npy")
     assert result.exit_code == 1
     assert "photos/broken.png" in result.output
-    assert "1 of 3 images could not be done" in result.output
+    assert "1 of 3 images failed" in result.output
     assert "photos/two.jpg: " in result.output
 
 
@@ -636,8 +636,9 @@ def test_detect_names_the_settings_when_nothing_is_found(folder: Path) -> None:
     result = run(*arguments, "--threshold", "0.99", "--scale", "50")
     assert result.exit_code == 0, result.output
     assert re.search(
-        r"Taken: short side 50, long side at most 1000, means 102.98,115.947,122.772, NMS 0.3 \(--cfg FILE.yml changes them.*\n"
-        r'nothing reaches --threshold 0.99: the best score is 0\.\d+\. Check the line "Taken" above$',
+        r"Preprocessing: short side 50, long side at most 1000, means 102.98,115.947,122.772, NMS 0.3 "
+        r"\(--cfg FILE.yml changes them.*\n"
+        r'nothing reaches --threshold 0.99: the best score is 0\.\d+\. Check the line "Preprocessing" above$',
         result.stderr,
     )
     (folder / "some.yml").write_text("TEST:\n  SCALES: [40, 60]\n")
@@ -736,7 +737,7 @@ def test_quiet_and_verbose(folder: Path) -> None:
     assert plain.exit_code == quiet.exit_code == verbose.exit_code == 0, plain.output
     assert "nothing reaches --threshold" in plain.stderr and quiet.stderr == ""
     assert "layers set up for TEST" in verbose.stderr and "layers set up" not in plain.stderr
-    said = [line for line in verbose.stderr.splitlines() if line.startswith(("Taken: ", "nothing reaches"))]
+    said = [line for line in verbose.stderr.splitlines() if line.startswith(("Preprocessing: ", "nothing reaches"))]
     assert said == plain.stderr.splitlines()
     assert run(*words).stderr == plain.stderr
     warned = run("run", "detector.prototxt", "-q")

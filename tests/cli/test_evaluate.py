@@ -61,11 +61,11 @@ def test_a_folder_of_labelimg(folder: Path) -> None:
     Path("scene.xml").write_text(f'<annotation verified="yes"><filename>scene.png</filename>{objects}</annotation>')
     result = run("evaluate", *NET, ".", *CFG, *NAMES)
     assert result.exit_code == 0, result.output
-    assert ".: no list of images in it (ImageSets/Main): all 1 annotated images are taken" in result.stderr
+    assert ".: has no list of images (ImageSets/Main): using all 1 annotated image" in result.stderr
     assert float(result.stdout.split("mean")[1].split()[2]) > 0.9
     assert "left out" not in result.stderr
     result = run("evaluate", *NET, ".", *CFG)
-    assert result.exit_code == 1 and "--classes FILE gives other names" in result.stderr
+    assert result.exit_code == 1 and "give other names with --classes FILE" in result.stderr
     for name in ("xml", "photos"):
         Path(name).mkdir()
     Path("scene.xml").rename("xml/scene.xml")
@@ -181,18 +181,18 @@ def test_coco_without_a_detection() -> None:
     ("words", "message"),
     [
         (["gone.json"], "gone.json: no such file"),
-        (["boxes.csv"], "does not say the order of the classes"),
+        (["boxes.csv"], "lacks the order of the classes"),
         (["boxes.csv", "--classes", "two.txt"], "3 classes with the background, but"),
         (["scene.json", "--out", "nowhere/out.json"], "there is no folder"),
-        (["scene.json", "-o", "out.png", "--draw", "out.png"], "--out out.png: what is written here is .json, not .png"),
+        (["scene.json", "-o", "out.png", "--draw", "out.png"], "--out out.png: this command writes .json, not .png"),
         (["scene.json", "--draw", "out.xyz"], "--draw out.xyz: the picture is a PNG file; give a name that ends in .png"),
         (["scene.json", "--draw", "out"], "--draw out: the picture is a PNG file"),
         (["scene.json", "--draw", "scene.png"], "--draw scene.png: this is an input, and would be replaced"),
         (["scene.json", "-o", "scene.json"], "--out scene.json: this is an input, and would be replaced"),
         (["scene.json", "--images", "nowhere"], "--images nowhere: no such folder"),
         (["broken.json"], "broken.png"),
-        (["elsewhere.json"], "there/gone.png, is not there: --images gives the folder of the images"),
-        (["voc"], "--classes FILE gives other names, one per line"),
+        (["elsewhere.json"], "there/gone.png, is missing: give the folder of the images with --images"),
+        (["voc"], "give other names with --classes FILE, one per line"),
     ],
 )
 def test_mistakes(words: list[str], message: str, folder: Path) -> None:
@@ -221,7 +221,7 @@ def test_mistakes(words: list[str], message: str, folder: Path) -> None:
 def test_the_settings_are_printed(folder: Path) -> None:
     """What the photos were scaled to is not in the prototxt: without --cfg the numbers may be those of other settings."""
     words = ("evaluate", *NET, SHAPES / "scene.json")
-    assert "Taken: short side 600, long side at most 1000" in run(*words).stderr
+    assert "Preprocessing: short side 600, long side at most 1000" in run(*words).stderr
     assert f"(from {CFG[1]})" in run(*words, *CFG).stderr
 
 

@@ -75,15 +75,13 @@ def test_a_solver_that_wants_a_gpu_says_so(folder: Path, given: tuple[str, ...],
     Path("solver.prototxt").write_text(SOLVER + 'solver_mode: GPU net: "train.prototxt"')
     result = run("train", "solver.prototxt", *given)
     assert result.exit_code == 0, result.output
-    assert ("WARNING: solver_mode: GPU, but this trains on the CPU: --device gpu, or auto, uses a GPU" in result.stderr) is said
+    assert ("WARNING: solver_mode is GPU, but training runs on the CPU: give --device gpu or auto" in result.stderr) is said
 
 
 def test_features_of_inputs_that_nobody_fills_are_refused(folder: Path) -> None:
     result = run("extract-features", "net.caffemodel", "deploy.prototxt", "ip", "features", 1)
     assert result.exit_code == 1
-    assert result.stderr.startswith(
-        'minicaffe: the net\'s input "data" would keep its zeros: the batches come from a data layer'
-    )
+    assert result.stderr.startswith('minicaffe: the net\'s input "data" would stay zero: replace it with a data layer')
     assert not Path("features").exists()
 
 
@@ -138,7 +136,7 @@ def test_training_a_detector_without_its_settings_says_so(folder: Path) -> None:
     )
     Path("solver.prototxt").write_text(SOLVER + 'train_net: "train.prototxt"')
     Path("end2end.yml").write_text("TRAIN:\n  HAS_RPN: True\n")
-    said = "WARNING: the net trains proposals and boxes together with the settings' defaults"
+    said = "WARNING: no --cfg: the net trains proposals and boxes together with default settings"
     assert said in run("train", "solver.prototxt").stderr
     assert said not in run("train", "solver.prototxt", "--cfg", "end2end.yml").stderr
 

@@ -106,7 +106,7 @@ def test_a_net_that_reads_its_images_from_lists(folder: Path) -> None:
     assert not Path("tmp").exists()
     Path("lists.prototxt").write_text(LISTS.replace("batch_size: 1 }", "batch_size: 1 is_color: false }"))
     result = run("lists.prototxt", "1.png", "2.png")
-    assert result.exit_code == 1 and 'the images of "a" would be changed: put an Input in its place' in result.stderr
+    assert result.exit_code == 1 and '"a" changes its images: replace it with an Input' in result.stderr
 
 
 def test_the_order_and_the_mean_of_the_channels(folder: Path) -> None:
@@ -119,11 +119,11 @@ def test_the_order_and_the_mean_of_the_channels(folder: Path) -> None:
     ("words", "status", "message"),
     [
         (("1.png", "wide.png"), 1, "the two images have different sizes: 1.png 20 x 12 and wide.png 21 x 12 pixels"),
-        (("1.png",), 2, "a flow is from one image to another: give two, not 1"),
-        (("1.png", "2.png", "2.png"), 2, "give two, not 3"),
+        (("1.png",), 2, "a flow needs two images, got 1"),
+        (("1.png", "2.png", "2.png"), 2, "needs two images, got 3"),
         (("1.png", "2.png", "--draw", "1.png"), 1, "--draw 1.png: this is an input"),
-        (("1.png", "2.png", "-o", "a.png", "--draw", "a.png"), 1, "--out a.png: what is written here is .flo, not .png"),
-        (("1.png", "2.png", "--draw", "a.jpg"), 1, "--draw a.jpg: what is written here is .png, not .jpg: give a.png"),
+        (("1.png", "2.png", "-o", "a.png", "--draw", "a.png"), 1, "--out a.png: this command writes .flo, not .png"),
+        (("1.png", "2.png", "--draw", "a.jpg"), 1, "--draw a.jpg: this command writes .png, not .jpg: give a.png"),
         (("1.png", "2.png", "--blob", "img0"), 1, "img0 of shape (1, 3, 12, 20) does not hold a flow"),
         (("1.png", "2.png", "--truth", "1.png"), 1, "1.png: not a .flo file"),
         (("1.png", "2.png", "--axes", "wh"), 2, "--axes"),

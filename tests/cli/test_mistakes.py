@@ -84,7 +84,7 @@ MISTAKES = [
     ("run renamed.prototxt net.caffemodel", "conv1"),
     # Detection.
     ("detect deploy.prototxt net.caffemodel photos/0.png", "a detector"),
-    ("detect detector.prototxt detector.caffemodel", "nothing follows the weights"),
+    ("detect detector.prototxt detector.caffemodel", "give it after the weights"),
     ("detect detector.prototxt detector.caffemodel photos/0.png", "proposals"),
     ("detect detector.prototxt detector.caffemodel gone.png --proposals boxes.npy", "gone.png"),
     ("detect detector.prototxt detector.caffemodel photos/3.png --proposals boxes.npy", "photos/3.png"),

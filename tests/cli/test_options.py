@@ -26,8 +26,11 @@ layer { name: "y" type: "Power" bottom: "x" top: "y" power_param { scale: 2 } }
 OWN = {
     ("train", "--seed"), ("convert-imageset", "--seed"), ("draw", "--phase"), ("explain", "--backward"),
     ("compare", "--weights"), ("trace-diff", "--weights"), ("rescue", "--check"), ("train", "--check"),
+    ("trace", "--backward"), ("export", "--mean"),
+    *((name, flag) for flag in ("--mean", "--scale-factor") for name in ("pose", "flow", "trace", "trace-diff", "live")),
+    *((name, flag) for flag in ("--mean", "--scale-factor") for name in ("detect", "evaluate", "features")),
 }  # fmt: skip
-"""Options of one command that only share a name with others'."""
+"""Options of one command that only share a name with others', or that have their own default."""
 SHARED = (
     "--phase --seed --level --stage --fork --allow-module --device --threads --cfg --mean --scale-factor --input --shape"
     " --weights --backward --model --check --skip-unknown"

@@ -149,7 +149,7 @@ def test_mpi_has_its_own_threshold(folder: Path) -> None:
 def test_one_image_that_fails_leaves_the_others(folder: Path) -> None:
     Path("bad.png").write_bytes(b"no picture")
     result = run("net.prototxt", "net.caffemodel", "bad.png", "photo.png", "--height", HEIGHT, "--out", "out")
-    assert result.exit_code == 1 and "1 of 2 images could not be done" in result.stderr
+    assert result.exit_code == 1 and "1 of 2 images failed" in result.stderr
     assert [path.name for path in Path("out").iterdir()] == ["photo_pose.png"]
 
 

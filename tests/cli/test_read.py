@@ -82,5 +82,5 @@ def test_scores_that_spell_nothing() -> None:
     assert read_text(scores, "a") == ""
     with pytest.raises(Error, match="NaN or infinite"):
         read_text(scores * np.nan, "a")
-    with pytest.raises(Error, match="the blank, 2, is none"):
+    with pytest.raises(Error, match="the blank is class 2"):
         read_text(scores, "a", blank=2)

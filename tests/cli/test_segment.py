@@ -72,7 +72,7 @@ def test_a_net_that_reads_its_images_from_lists(folder: Path) -> None:
     text = LISTED + NET.split("\n", 1)[1]
     Path("listed.prototxt").write_text(text)
     result = run("listed.prototxt", "net.caffemodel", "photo.png")
-    assert result.exit_code == 1 and '"data" does not say the size of its images: give --shape data=1,3,' in result.stderr
+    assert result.exit_code == 1 and '"data" lacks the size of its images: give --shape data=1,3,' in result.stderr
     result = run("listed.prototxt", "net.caffemodel", "photo.png", "--shape", "data=1,3,10,12")
     assert result.stdout.splitlines()[1:] == ["   75.0 %  class 1", "   25.0 %  class 2"], result.output
     assert not Path("written").exists()
@@ -161,7 +161,7 @@ def test_an_image_is_never_replaced(folder: Path) -> None:
 def test_an_image_that_fails_leaves_the_others(folder: Path) -> None:
     Path("bad.png").write_bytes(b"no picture")
     result = run("deploy.prototxt", "net.caffemodel", "bad.png", "photo.png", "--out", "out", *MEAN)
-    assert result.exit_code == 1 and "1 of 2 images could not be done" in result.stderr
+    assert result.exit_code == 1 and "1 of 2 images failed" in result.stderr
     assert sorted(path.name for path in Path("out").iterdir())[1] == "photo_mask.png"
 
 
@@ -170,7 +170,7 @@ def test_an_image_that_fails_leaves_the_others(folder: Path) -> None:
     [
         (("--blob", "data2"), "data2"),
         (("--classes", "short.txt"), "short.txt has 1 names, but the net has 3 classes"),
-        (("--shape", "data=1,3,0,4"), "holds no pixels"),
+        (("--shape", "data=1,3,0,4"), "has no pixels"),
         (("--out", "names.txt"), "--out names.txt: this is a file"),
     ],
 )

@@ -190,7 +190,7 @@ def test_names_of_classes_beside_a_folder_of_xml_files(tmp_path: Path) -> None:
     roidb, names = load_roidb(tmp_path)
     assert [len(entry["boxes"]) for entry in roidb] == [0, 1, 0] and names == ["__background__", "cat", "dog"]
     assert len(load_roidb(tmp_path / "xml")[0]) == 2, "it is no part of YOLO's"
-    with pytest.raises(DataError, match=r"YOLO's form says where the images are: give no folder \(--images\)"):
+    with pytest.raises(DataError, match=r"a YOLO dataset defines its image folders: give no folder \(--images\)"):
         load_roidb(tmp_path, images=tmp_path)
 
 

@@ -60,7 +60,7 @@ def test_yolo(yolo: Path) -> None:
         ("circle 0.5 0.5 0.2 0.4", r"a\.txt:2: must be `class x y width height`"),
         ("0 50 25 20 40", r"a\.txt:2: x, y, width and height must be fractions of the image"),
         ("0 nan 0.5 0.2 0.4", r"a\.txt:2: x, y, width and height must be fractions"),
-        ("0 0.1 0.1 0.2 0.1 0.2 0.3", r"a\.txt:2: 7 numbers: outlines of objects are not boxes"),
+        ("0 0.1 0.1 0.2 0.1 0.2 0.3", r"a\.txt:2: 7 numbers are an outline: only boxes are supported"),
     ],
 )
 def test_bad_labels(line: str, message: str, yolo: Path) -> None:
@@ -174,7 +174,7 @@ def test_csv(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "classes", "message"),
     [
-        (CSV, None, "does not say the order of the classes: give their names"),
+        (CSV, None, "lacks the order of the classes: give their names"),
         ("", NAMES, "the first line must name the columns"),
         (CSV.replace("Label", "kind"), NAMES, "it has no class"),
         (CSV.replace("Square", "star"), NAMES, r'boxes\.csv:2: class "star" is not one of'),

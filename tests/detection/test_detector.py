@@ -99,7 +99,7 @@ def test_a_net_that_was_made_before(folder: Path) -> None:
     assert detector.net is net
     found = detector("photos/0.png", proposals=[[3, 4, 40, 30], [10, 8, 60, 44]])
     assert len(found) == 1 and min(net.blobs["data"].shape[2:]) == 80
-    with pytest.raises(Error, match=r"detector\.prototxt: a Net has its settings: make it with Net\(settings=\.\.\.\)"):
+    with pytest.raises(Error, match=r"detector\.prototxt: a Net already has settings: build it with Net\(settings=\.\.\.\)"):
         load(net, cfg={})
 
 

@@ -124,7 +124,7 @@ def test_refinedet() -> None:
     found = load(net)(PICTURE)
     assert found.classes.tolist() == [2]
     np.testing.assert_allclose(found.boxes, [[14, 0, 54, 39]], rtol=1e-5)
-    with pytest.raises(Error, match=r"refine\.prototxt: cfg has no effect: the prototxt of a RefineDet fixes its size"):
+    with pytest.raises(Error, match=r"refine\.prototxt: cfg has no effect: the prototxt of a RefineDet fixes the input size"):
         load("refine.prototxt", cfg={})
 
 
@@ -179,7 +179,7 @@ def test_the_command_runs_a_cascade() -> None:
     assert result.exit_code == 0 and "class 2  0.606  x1   12.9  y1   10.5" in result.output, result.output
     result = CliRunner().invoke(main, [*words, "0.9"])
     assert "nothing reaches --threshold 0.9: the best score is 0.605" in result.output
-    size = "Taken: short side 600, long side at most 1000, sides multiples of"
+    size = "Preprocessing: short side 600, long side at most 1000, sides multiples of"
     assert f"{size} 32, means 102.98,115.947,122.772, NMS 0.3 (--cfg" in result.output
     Path("cascade.yml").write_text("TEST: { SCALE_MULTIPLE_OF: 48, NMS: 0.4 }")
     result = CliRunner().invoke(main, [*words, "0.9", "--cfg", "cascade.yml"])
@@ -246,7 +246,7 @@ def test_a_ctpn_through_detect_and_read() -> None:
     result = CliRunner().invoke(main, ["detect", "ctpn.prototxt", "ctpn.caffemodel", "photo.png", "--threshold", "0"])
     assert result.exit_code == 0 and "text  0.933  x1  160.0" in result.output, result.output
     result = CliRunner().invoke(main, ["detect", "ctpn.prototxt", "ctpn.caffemodel", "photo.png", "--threshold", "1"])
-    assert "Taken: short side 600, long side at most 1000, means 102.98,115.947,122.772 (--cfg" in result.output
+    assert "Preprocessing: short side 600, long side at most 1000, means 102.98,115.947,122.772 (--cfg" in result.output
     words = ["read", "ctpn.prototxt", "ctpn.caffemodel", "photo.png"]
     printed = CliRunner().invoke(main, words).stdout
     assert printed == "photo.png: 1 line of text\n  0.933  x1  160.0  y1  295.5  x2  399.0  y2  327.5\n"
@@ -316,4 +316,4 @@ def test_a_family_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["detect", "means.prototxt", "--random-weights", "photo.png", "--mean", "104,104,104", "--scale-factor", "0.005"]
     assert "class 1  0.500  x1    0.0  y1    0.0  x2   59.0  y2   39.0" in CliRunner().invoke(main, words).output
     refused = CliRunner().invoke(main, [*words, "--nms", "0.5"]).output
-    assert "--nms does nothing here: the script of a Means net fixes its size and suppression" in refused
+    assert "--nms does nothing here: the script of a Means net fixes the input size and NMS" in refused

@@ -26,8 +26,8 @@ from minicaffe.scaling.batch.sources import Picture
 MOVES = {"det1": (0.1, -0.2, 0.3, 0.1), "det2": (0, 0.05, -0.5, 0.22), "det3": (0.1, 0.2, 0, -0.1)}
 DETECT = ["detect", "det1.prototxt", "det1.caffemodel"]
 SAID = """\
-det1.prototxt is MTCNN's first net; det2.prototxt and det3.prototxt, beside it, are run after it
-Taken: means 127.5,127.5,127.5, factor 0.0078125, faces >= 20 pixels, pyramid factor 0.709, first thresholds 0.6,0.7 \
+det1.prototxt is MTCNN's first net; det2.prototxt and det3.prototxt in the same folder run after it
+Preprocessing: means 127.5,127.5,127.5, factor 0.0078125, faces >= 20 pixels, pyramid factor 0.709, first thresholds 0.6,0.7 \
 (--mean, --min-face and --scale-factor change them)
 """
 
@@ -98,7 +98,7 @@ def test_thresholds_and_the_pyramid() -> None:
     for wrong in ({"PYRAMID_FACTOR": 1}, {"PYRAMID_FACTOR": 0}, {"MIN_FACE": 0}, {"STAGE_THRESHOLDS": [0.5]}):
         with pytest.raises(SettingsError, match=rf"TEST\.{next(iter(wrong))}"):
             settings_from({"TEST": wrong})
-    with pytest.raises(Error, match=r"TEST\.NMS of cfg has no effect: the script of an MTCNN fixes its size and suppression"):
+    with pytest.raises(Error, match=r"TEST\.NMS of cfg has no effect: the script of an MTCNN fixes the input size and NMS"):
         load("det1.prototxt", cfg={"TEST": {"NMS": 0.4}})
 
 
@@ -187,13 +187,13 @@ def test_names_of_the_other_files(name: str, others: list[str]) -> None:
 
 def test_files_that_are_not_there() -> None:
     Path("det3.caffemodel").unlink()
-    with pytest.raises(Error, match=r"det1\.caffemodel is taken for MTCNN's first net: det2\.caffemodel and det3"):
+    with pytest.raises(Error, match=r"det1\.caffemodel looks like MTCNN's first net, so det2\.caffemodel and det3"):
         load("det1.prototxt", "det1.caffemodel")
     Path("det3.caffemodel").symlink_to(__file__)
     with pytest.raises(DataError, match=r"det3\.caffemodel \(which is .*test_mtcnn\.py\) is not in the working directory"):
         load("det1.prototxt", "det1.caffemodel")
     Path("det1.prototxt").rename("deploy.prototxt")
-    with pytest.raises(Error, match=r"det2 and det3, .* must be beside it: name its files alike, as det1, det2 and det3"):
+    with pytest.raises(Error, match=r"det2 and det3 must be in the same folder: name its files alike, as det1, det2 and det3"):
         load("deploy.prototxt")
     Path("deploy.prototxt").rename("det1.prototxt")
     Path("det3.prototxt").write_text(MTCNN["det1.prototxt"])
@@ -217,8 +217,10 @@ def test_the_command_draws_and_saves() -> None:
 def test_the_commands_settings() -> None:
     result = CliRunner().invoke(main, [*DETECT, "photo.png", "--min-face", "21"])
     taken = "means 127.5,127.5,127.5, factor 0.0078125, faces >= 21 pixels, pyramid factor 0.709, first thresholds 0.6,0.7"
-    assert f"Taken: {taken} (--mean, --min-face and --scale-factor change them)\n" in result.stderr, result.output
-    assert result.stderr.endswith('nothing reaches --threshold 0.7: the best score is 0. Check the line "Taken" above\n')
+    assert f"Preprocessing: {taken} (--mean, --min-face and --scale-factor change them)\n" in result.stderr, result.output
+    assert result.stderr.endswith(
+        'nothing reaches --threshold 0.7: the best score is 0. Check the line "Preprocessing" above\n'
+    )
     Path("mtcnn.yml").write_text("TEST: { MIN_FACE: 21, STAGE_THRESHOLDS: [0.5, 0.6], PYRAMID_FACTOR: 0.5 }")
     result = CliRunner().invoke(main, [*DETECT, "photo.png", "--cfg", "mtcnn.yml"])
     assert "faces >= 21 pixels, pyramid factor 0.5, first thresholds 0.5,0.6" in result.stderr
@@ -227,7 +229,7 @@ def test_the_commands_settings() -> None:
     assert "1 detection" in result.stdout
     for words in (["--nms", "0.4"], ["--scale", "300"]):
         refused = CliRunner().invoke(main, [*DETECT, "photo.png", *words]).stderr
-        assert f"{words[0]} does nothing here: the script of an MTCNN fixes its size and suppression" in refused
+        assert f"{words[0]} does nothing here: the script of an MTCNN fixes the input size and NMS" in refused
     refused = CliRunner().invoke(main, ["detect", "det2.prototxt", "det2.caffemodel", "photo.png"]).stderr
     assert "det2.prototxt: this is the second of MTCNN's three nets" in refused
 

@@ -53,7 +53,7 @@ def test_how_many_are_taken() -> None:
     assert taken(0.3, 1, 2) == [1, 3]
     assert taken(0.7, 3, 4) == [1, 3, 0]
     assert taken(0.0, 1, 4) == [0, 1, 2, 3]
-    with pytest.raises(Error, match="from 1 to the most, 2; got 3"):
+    with pytest.raises(Error, match="from 1 to the maximum, 2; got 3"):
         Choice(least=3, most=2)
 
 
@@ -154,7 +154,7 @@ def test_a_file_for_each_image_and_again(tmp_path: Path, attributes: Path) -> No
     bad.write_text("no image")
     ran = features(*given, bad, "--classes", SHAPES / "classes.txt", "--threads", 1)
     assert ran.exit_code == 1
-    assert "1 of 2 images could not be done" in ran.output
+    assert "1 of 2 images failed" in ran.output
     with np.load(tmp_path / "out" / "scene.npz") as file:
         stored = dict(file)
     count = len(stored["boxes"])
@@ -216,7 +216,7 @@ def test_tables(tmp_path: Path, attributes: Path) -> None:
         ([], "--out DIR is missing"),
         (["--blob", "fc8", "--out", "out"], 'no blob "fc8"; did you mean'),
         (["--blob", "conv1", "--out", "out"], "not one item for each of the 300 rois"),
-        (["--min", 9, "--max", 8, "--out", "out"], "from 1 to the most, 8; got 9"),
+        (["--min", 9, "--max", 8, "--out", "out"], "from 1 to the maximum, 8; got 9"),
         (["--engine", "ray", "--out", "out"], "--engine does nothing without --format parquet"),
     ],
 )

@@ -83,7 +83,7 @@ def test_load_knows_an_ssd_net(net: Net) -> None:
     np.testing.assert_allclose(load(net)(PICTURE).boxes, [[24, 10, 44, 30]], rtol=1e-5)
     with pytest.raises(Error, match=r"ssd\.prototxt: an SSD net takes no proposals"):
         detector(PICTURE, proposals=[[0, 0, 9, 9]])
-    with pytest.raises(Error, match=r"ssd\.prototxt: cfg has no effect: the prototxt of an SSD net fixes its size"):
+    with pytest.raises(Error, match=r"ssd\.prototxt: cfg has no effect: the prototxt of an SSD net fixes the input size"):
         load("ssd.prototxt", cfg={})
 
 
@@ -135,7 +135,7 @@ def test_options_that_an_ssd_net_has_no_use_for(net: Net, option: str) -> None:
     Path("1").write_text("{}")
     result = run(option, "1")
     assert result.exit_code == 1
-    assert f"{option} does nothing here: the prototxt of an SSD net fixes its size and suppression" in result.output
+    assert f"{option} does nothing here: the prototxt of an SSD net fixes the input size and NMS" in result.output
 
 
 def test_a_scale_factor_is_for_nets_that_end_in_rows(net: Net) -> None:
@@ -149,7 +149,7 @@ def test_the_command_names_means_and_factor_when_nothing_is_found(net: Net) -> N
     result = run("--threshold", "1", "--mean", "1,2,3.5", "--scale-factor", "0.5")
     assert result.exit_code == 0, result.output
     assert re.search(
-        r"Taken: means 1,2,3.5, factor 0.5 \(--mean.*\nnothing reaches --threshold 1: the best score is \S+ Check",
+        r"Preprocessing: means 1,2,3.5, factor 0.5 \(--mean.*\nnothing reaches --threshold 1: the best score is \S+ Check",
         result.stderr,
     )
 

@@ -121,14 +121,14 @@ def test_the_command() -> None:
     net.copy_from("ssh.caffemodel")
     best = detect_ssh(net, PHOTO, threshold=0)
     assert f"the best score is {best.scores[0]:.4g}. Check" in result.output
-    assert "Taken: short side 48, long side at most 64, means" in result.output
+    assert "Preprocessing: short side 48, long side at most 64, means" in result.output
     assert "122.772, NMS 0.3 (--cfg FILE.yml changes them" in result.output
     shown = CliRunner().invoke(main, [*words, "0.6", "--scale", "48", "--max-size", "64", "--max-detections", "1"]).output
     assert f"  face  {best.scores[0]:.3f}  x1 {best.boxes[0, 0]:>6.1f}" in shown, shown
     assert "short side 1200, long side at most 64" in CliRunner().invoke(main, [*words, "1", "--max-size", "64"]).output
     Path("net.yml").write_text("TEST: { SCALES: [16, 32, 48] }")
     text = CliRunner().invoke(main, [*words, "1", "--cfg", "net.yml"]).output
-    assert "the best score is 0." in text and "Taken: a pyramid of 16,32,48 over 800, means" in text
+    assert "the best score is 0." in text and "Preprocessing: a pyramid of 16,32,48 over 800, means" in text
 
 
 def test_what_is_no_ssh_and_what_does_not_fit() -> None:

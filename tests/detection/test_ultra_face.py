@@ -118,10 +118,10 @@ def test_the_command() -> None:
     assert "  face  0.881  x1   40.8  y1    0.0  x2   88.8  y2   41.6\n" in result.output, result.output
     assert Path("drawn/photo.png").is_file()
     result = CliRunner().invoke(main, [*words, "--threshold", "0.9"])
-    assert "Taken: means 127,127,127, factor 0.0078125 (--mean and --scale-factor change them)\n" in result.output
+    assert "Preprocessing: means 127,127,127, factor 0.0078125 (--mean and --scale-factor change them)\n" in result.output
     assert "nothing reaches --threshold 0.9: the best score is 0.8808. Check" in result.output
     refused = CliRunner().invoke(main, [*words, "--nms", "0.5"]).output
-    assert "--nms does nothing here: the script of an UltraFace fixes its size and suppression" in refused
+    assert "--nms does nothing here: the script of an UltraFace fixes the input size and NMS" in refused
 
 
 @pytest.mark.parametrize("rgb", [[], ["--rgb"]])

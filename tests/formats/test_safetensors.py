@@ -218,7 +218,7 @@ def test_dump_converts_there_and_back(tmp_path: Path, monkeypatch: pytest.Monkey
         np.testing.assert_array_equal(arrays(again)[name], array)
     assert "f.0" in dump("--list", "a.safetensors") and "(safetensors)" in dump("--list", "a.safetensors")
     assert "w.caffemodel is a .caffemodel already" in dump("w.caffemodel", "-o", "d.caffemodel")
-    assert "a Net's save writes HDF5" in dump("w.caffemodel", "-o", "d.h5")
+    assert "for HDF5 use Net.save" in dump("w.caffemodel", "-o", "d.h5")
 
 
 def legacy(*dims: int) -> bytes:
@@ -246,7 +246,7 @@ def test_dump_of_what_a_format_cannot_hold(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     write_state("s.solverstate", TrainingState(7, "net.caffemodel", 2, [np.ones(4, np.float32)]))
     assert 'safetensors hold numbers, and "learned_net" is text: write an .npz' in dump("s.solverstate", "-o", "s.safetensors")
-    assert "holds no layers (.solverstate), as a .caffemodel does" in dump("s.solverstate", "-o", "s.caffemodel")
+    assert "(.solverstate) has none: write an .npz" in dump("s.solverstate", "-o", "s.caffemodel")
     write_npz(Path("shared.npz"), {"a.1": np.ones(3, np.float32)})
     assert 'layer "a": its blob 0 is stored with the layer that it is shared with' in dump("shared.npz", "-o", "s.caffemodel")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("s.")] == ["s.solverstate"]
@@ -273,7 +273,7 @@ def test_upgrade_says_that_protobuf_converts_2_gb(tmp_path: Path, monkeypatch: p
     words = ["upgrade", str(tmp_path / "w.caffemodel"), str(tmp_path / "new.caffemodel")]
     with monkeypatch.context() as patch:
         patch.setattr(caffe_tools, "MESSAGE_BYTES", 100)
-        assert "bytes, and protobuf converts at most 2 GB; minicaffe reads" in CliRunner().invoke(main, words).output
+        assert "bytes, and protobuf converts at most 2 GB; load the old file" in CliRunner().invoke(main, words).output
 
     class Large:
         layer = ()

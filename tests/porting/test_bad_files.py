@@ -102,7 +102,7 @@ def refused(command: str, *words: str) -> Result:
     """Assert that a command fails with one line that contains the words, and changes no file."""
     before = contents()
     ran = CliRunner().invoke(main, shlex.split(command), catch_exceptions=False)
-    (line,) = (line for line in ran.stderr.splitlines() if not line.startswith("Taken: "))
+    (line,) = (line for line in ran.stderr.splitlines() if not line.startswith("Preprocessing: "))
     assert ran.exit_code == 1 and line.startswith("minicaffe: "), ran.output
     for word in words:
         assert word in line
@@ -122,8 +122,8 @@ def in_folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("port text.png", ["text.png: a file: give the folder of a model"]),
         ("port empty -o there.html", ["empty: neither a prototxt nor weights: give the folder"]),
         ("port texts --run", ["texts: neither a prototxt nor weights"]),
-        ("port apart --run", ["apart: nothing was tried, as no weights fit a net"]),
-        ("port two -o two/first.prototxt", ["--out two/first.prototxt: what is written here is .html, not .prototxt"]),
+        ("port apart --run", ["apart: no weights fit a net, so nothing was tried"]),
+        ("port two -o two/first.prototxt", ["--out two/first.prototxt: this command writes .html, not .prototxt"]),
         ("to-torch net.prototxt net.safetensors -o net.py", ["--out net.safetensors: this is an input"]),
         ("to-torch net.prototxt net.caffemodel -o taken.py", ["--out taken.safetensors: this is a folder"]),
         ("to-torch net.prototxt net.caffemodel -o there", ["--out there: give the name of a module, as model.py"]),
@@ -145,11 +145,14 @@ def in_folder(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (f"{INT8} text.png -o there.onnx", ["--calibrate text.png: no image can be read", "not an image, or damaged"]),
         (f"{INT8} texts -o there.onnx", ["--calibrate texts: no image can be read: texts/b.png"]),
         ("export net.prototxt net.caffemodel --with-boxes -o there.onnx", ["net.prototxt: a detector's inputs are data"]),
-        ("export detector.prototxt detector.caffemodel --with-image -o there.onnx", ["takes rois, and no model proposes them"]),
+        (
+            "export detector.prototxt detector.caffemodel --with-image -o there.onnx",
+            ["takes rois, which a model cannot propose"],
+        ),
         ("dump text.png -o there.npz", ["text.png: this is a text file"]),
         ("dump empty -o there.npz", ["empty: cannot be read: Is a directory"]),
         ("dump net.npz -o net.npz", ["--out net.npz: this is an input"]),
-        ("dump net.npz -o there.h5", ["there.h5: this writes .npz, .safetensors and .caffemodel; a Net's save writes HDF5"]),
+        ("dump net.npz -o there.h5", ["there.h5: dump writes .npz, .safetensors and .caffemodel; for HDF5 use Net.save"]),
         (
             "rescue net.safetensors -o there.prototxt",
             ["net.safetensors: safetensors weights contain no net: give a .caffemodel"],
@@ -173,9 +176,9 @@ def test_all_operators_that_cannot_be_imported() -> None:
 def test_a_picture_that_is_none_and_a_line_for_all() -> None:
     before = contents()
     ran = CliRunner().invoke(main, f"{FEATURES} text.png --out there".split())
-    said = [line for line in ran.stderr.splitlines() if not line.startswith("Taken: ")]
+    said = [line for line in ran.stderr.splitlines() if not line.startswith("Preprocessing: ")]
     assert said[0].startswith("minicaffe: text.png: cannot read the image")
-    assert said[1:] == ["minicaffe: 1 of 1 images could not be done"]
+    assert said[1:] == ["minicaffe: 1 of 1 images failed"]
     assert ran.exit_code == 1
     assert contents() == before
 
@@ -250,7 +253,7 @@ def test_a_disk_that_is_full(use: str) -> None:
     before = {name for name, content in contents().items() if content is not None}
     with full_disk():
         ran = CliRunner().invoke(main, shlex.split(command.format(name or "out")))
-    (line,) = (line for line in ran.stderr.splitlines() if not line.startswith("Taken: "))
+    (line,) = (line for line in ran.stderr.splitlines() if not line.startswith("Preprocessing: "))
     assert re.fullmatch(r"minicaffe: (\w\S*): cannot be written: .*File too large.*", line), line
     written = line.split(": ")[1]
     assert Path(written).name in (name, "p.caffemodel", "model.safetensors", "a.npz")

@@ -127,7 +127,7 @@ def test_a_part_of_a_reshaped_net(whole: Net) -> None:
         (["c2"], ["sum", "side"], "--to side does not depend on --from c2"),
         (["c2", "side"], ["r2"], "--from side leads to none of --to r2"),
         (["blob:end"], [], "--from blob:end leads to none of the outputs"),
-        ([], ["c1", "sum"], 'blob "c1" as layer "c1" makes it is overwritten in place by layer "r1".*: end at blob:c1'),
+        ([], ["c1", "sum"], 'blob "c1" of layer "c1", an end of the part, is overwritten in place by layer "r1": end'),
     ],
 )  # fmt: skip
 def test_what_cannot_be_cut(whole: Net, starts: list[str], ends: list[str], text: str) -> None:
@@ -191,15 +191,15 @@ def test_an_error_writes_nothing(files: Path) -> None:
     before = sorted(path.name for path in files.iterdir())
     for words, text in (
         (["--to", "c9"], 'the net has no layer and no blob "c9"'),
-        (["--drop-head"], "the net has no layer of a head"),
-        (["--drop-head", "--to", "c1"], "give no --from and no --to"),
+        (["--drop-head"], "the net has no head"),
+        (["--drop-head", "--to", "c1"], "leave out --from and --to"),
         (["--target", "opencv"], "net.prototxt:11: DummyData"),
     ):
         code, said = run("net.prototxt", "net.caffemodel", *words, "-o", "p.prototxt", "p.caffemodel")
         assert code and text in said, said
     assert "this is an input" in run("net.prototxt", "net.caffemodel", "-o", "p.prototxt", "net.caffemodel")[1]
     rest = run("net.prototxt", "net.caffemodel", "--drop-head", "-o", "rest.prototxt", "p.caffemodel")[1]
-    assert "--out rest.prototxt: the rest of the net gets this name" in rest
+    assert "--out rest.prototxt: this name is for the rest of the net" in rest
     assert "names this file too" in run("net.prototxt", "net.caffemodel", "-o", "p", "p")[1]
     assert sorted(path.name for path in files.iterdir()) == before
 
@@ -253,7 +253,7 @@ def test_the_script_gives_the_detectors_outputs(kind: str, tmp_path: Path) -> No
     assert set(made) == set(expected) and len(expected["cls_prob"]) > 1
     for name, array in expected.items():
         np.testing.assert_array_equal(made[name], array)
-    assert "rest.prototxt is there already" in run(*words)[1]
+    assert "rest.prototxt already exists" in run(*words)[1]
 
 
 ONE = 'layer { name: "n" type: "DummyData" top: "n" dummy_data_param { shape { dim: 1 dim: 1 } data_filler { value: 1 } } }\n'
@@ -325,7 +325,7 @@ layer { name: "pool" type: "ROIPooling" bottom: "dw" bottom: "rois" top: "pool" 
         cut(net).for_target("bvlc")
     head, *rest = str(caught.value).split("\n")
     first = NET.count("\n") + 2
-    assert head == "4 layers are not of the types that --target bvlc takes (BVLC Caffe, master at 9b89154):"
+    assert head == "4 layers have types that --target bvlc does not support (BVLC Caffe, master at 9b89154):"
     assert [re.sub(": .*", "", line.strip()) for line in rest] == [f"net.prototxt:{first + i}" for i in (0, 1, 2, 4)]
     for line, text in zip(
         rest,

@@ -162,4 +162,4 @@ def test_types_and_limits_are_named_together() -> None:
     with pytest.raises(Error) as caught:
         cut(net).for_target("rknn")
     lines = str(caught.value).split("\n")
-    assert [line[:9] for line in lines] == ["1 layer i", "  net.pro", "1 value i", "  net.pro"]
+    assert [line[:9] for line in lines] == ["1 layer h", "  net.pro", "1 value i", "  net.pro"]

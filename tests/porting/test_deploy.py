@@ -105,6 +105,36 @@ def test_stdout_and_a_mean_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert parse_net(made.stdout, "deploy.prototxt").param == deployed(text).param
 
 
+@pytest.mark.parametrize(
+    ("layer", "advice"),
+    [
+        (
+            'type: "Python" python_param { module: "roi_data_layer.layer" layer: "RoIDataLayer" '
+            """param_str: "'num_classes': 4" }""",
+            'Give run and detect the settings .yml of the training, if any: layer "d" subtracts its PIXEL_MEANS.',
+        ),
+        (
+            'type: "FrcnnRoiData" window_data_param { source: "list" config: "voc.json" }',
+            'Give run and detect the pixel_means of voc.json as the mean: layer "d" subtracts them.',
+        ),
+    ],
+    ids=["RoIData", "FrcnnRoiData"],
+)
+def test_the_means_of_a_roidb_are_not_in_the_prototxt(
+    layer: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    conv = 'name: "c" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 2 kernel_size: 3 }'
+    Path("train.prototxt").write_text(
+        f'layer {{ name: "d" {layer} top: "data" top: "im_info" top: "gt_boxes" }}\nlayer {{ {conv} }}\n'
+    )
+    made = run("deploy", "train.prototxt", "--shape", "data=1,3,8,8", "-o", "deploy.prototxt")
+    assert made.exit_code == 0, made.output
+    text = Path("deploy.prototxt").read_text()
+    assert made.stderr.endswith(f"{advice}\n") and f"# {advice}\n" in text
+    assert "--mean 0,0,0" not in made.stderr + text
+
+
 def test_a_shape_that_no_data_layer_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train_val.prototxt").write_text(TRAIN_VAL.replace("crop_size: 8", ""))
@@ -282,7 +312,7 @@ def test_an_input_that_the_state_has_is_used() -> None:
         "Removed, for TRAIN only: sl (Slice).",
         "Removed, a loss: loss (EuclideanLoss).",
     ]
-    with pytest.raises(Error, match=r'net\.prototxt:3: i is not there, and "vd" does not say the size of its images'):
+    with pytest.raises(Error, match=r'net\.prototxt:3: i is missing, and "vd" lacks the size of its images'):
         deployed(STAGES, ("val",), label=(1, 1))
 
 

@@ -93,7 +93,7 @@ def test_without_options_writes_into_the_working_directory(file: Path, tmp_path:
     assert [path.name for path in Path().iterdir()] == ["net.caffemodel.npz"] and not Path(f"{file}.npz").exists()
     before = Path("net.caffemodel.npz").stat().st_mtime_ns
     code, output = run(file)
-    assert code == 1 and "net.caffemodel.npz is there already: give -o net.caffemodel.npz to replace it" in output
+    assert code == 1 and "net.caffemodel.npz already exists: give -o net.caffemodel.npz to replace it" in output
     assert Path("net.caffemodel.npz").stat().st_mtime_ns == before
     assert run(file, "-o", "net.caffemodel.npz")[0] == 0
 

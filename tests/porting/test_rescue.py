@@ -139,7 +139,7 @@ def test_layers_that_nothing_connects(tmp_path: Path) -> None:
     param.layer.add(name="conv1", type="Convolution").blobs.add(shape={"dim": [2]}, data=[1, 2])
     path = tmp_path / "parts.caffemodel"
     path.write_bytes(param.SerializeToString())
-    with pytest.raises(WeightsError, match=r"parts.caffemodel: it has no net to rescue: none of its 1 layers computes"):
+    with pytest.raises(WeightsError, match=r"parts.caffemodel: it contains no net: none of its 1 layers computes"):
         rescue(path)
 
 
@@ -190,7 +190,7 @@ def test_a_stored_net_that_no_caffe_could_run(name: str, tmp_path: Path) -> None
     out = tmp_path / "r.prototxt"
     result = CliRunner().invoke(main, ["rescue", str(SHARED / f"golden/upgrade/{name}.in.caffemodel"), "-o", str(out)])
     assert result.exit_code == 1 and out.exists()
-    assert re.search(r'Pooling layer "pool1": kernel_size is missing.*\(.*r.prototxt:\d+\)\nhint: the net that', result.output)
+    assert re.search(r'Pooling layer "pool1": kernel_size is missing.*\(.*r.prototxt:\d+\)\nhint: the net in', result.output)
     completed = out.read_text().replace('type: "Pooling"', 'type: "Pooling" pooling_param { kernel_size: 2 stride: 2 }')
     out.write_text(completed.replace("dim: 224", "dim: 6", 1).replace("dim: 224", "dim: 8"))
     net = Net(out, TEST)

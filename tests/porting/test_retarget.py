@@ -196,7 +196,7 @@ def test_ssd(tmp_path: Path, shared: str, loc: int) -> None:
     [
         (HEAD % (21, 84), 1, "--classes 1: give at least 2; the background counts as a class"),
         (HEAD % (21, 84), 21, "it already has 21 classes"),
-        ((HEAD % (21, 84)).replace("Softmax", "Sigmoid"), 4, "no class count found: the net has no softmax behind a ROI layer"),
+        ((HEAD % (21, 84)).replace("Softmax", "Sigmoid"), 4, "no class count found: the net has no softmax after a ROI layer"),
         (SSD % (8, 7, "true"), 4, 'layer "conf" has num_output 7, not a multiple of 3 for 3 classes'),
         ((HEAD % (21, 84)).replace('"fc6" type', '"cls_score_4" type'), 4,
          'cannot rename layer "cls_score": "cls_score_4" is already a layer'),

@@ -44,7 +44,7 @@ def test_rows_are_what_is_printed(folder: Path) -> None:
     assert "found: 7 images in 1 part\n7 images in " in result.stdout
     assert "1 error, " in result.stdout
     last = result.stderr.splitlines()[-2:]
-    assert last[0].startswith("minicaffe: photos/3.png: ") and last[1].startswith("minicaffe: 1 of 7 images could not be done")
+    assert last[0].startswith("minicaffe: photos/3.png: ") and last[1].startswith("minicaffe: 1 of 7 images failed")
     rows = pq.read_table("found").to_pylist()
     assert [row["index"] for row in rows] == list(range(7))
     assert [row["image"] for row in rows] == [f"photos/{i}.png" for i in range(7)]
@@ -116,13 +116,13 @@ def test_a_resumed_run_says_which_failures_are_kept_and_how_to_redo_them(folder:
 
 def test_a_resumed_run_counts_the_detections_of_kept_parts(folder: Path) -> None:
     """The best scores are 0.54 and 0.98; a part does not store that of an image without detections."""
-    for threshold, ending in ((0.7, ""), (0.99, 'nothing reaches --threshold 0.99. Check the line "Taken" above\n')):
+    for threshold, ending in ((0.7, ""), (0.99, 'nothing reaches --threshold 0.99. Check the line "Preprocessing" above\n')):
         arguments = ["photos/0.png", "photos/1.png", "--part-size", 1, "--out", f"found{threshold}", "--threshold", threshold]
         assert ("nothing reaches" in detect(*arguments).stderr) == bool(ending)
         Path(f"found{threshold}/part-00000.parquet").unlink()
         again = detect(*arguments)
         taken, _, rest = again.stderr.partition("\n")
-        assert (again.exit_code, taken[:6], rest) == (0, "Taken:", ending)
+        assert (again.exit_code, taken.split()[0], rest) == (0, "Preprocessing:", ending)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_settings_of_training_change_no_detection(folder: Path) -> None:
 def test_parquet_of_nobodys_is_left_alone(folder: Path) -> None:
     Path("found").mkdir()
     pq.write_table(pa.table({"a": [1]}), "found/part-00000.parquet")
-    assert "has Parquet files that no run of `minicaffe detect` wrote" in detect("photos", "--out", "found").stderr
+    assert "has Parquet files that neither `minicaffe detect` nor `features` wrote" in detect("photos", "--out", "found").stderr
     assert pq.read_table("found").to_pylist() == [{"a": 1}]
 
 
@@ -176,8 +176,8 @@ def test_parquet_of_nobodys_is_left_alone(folder: Path) -> None:
         (["--part-size", 5], "--part-size does nothing without --out"),
         (["--out", "detector.prototxt"], "--out detector.prototxt: this is a file; give the name of a folder"),
         (["--out", "nothing://here"], "nothing://here: "),
-        (["--out", "photos/"], "--out photos/: the images come from there: give another folder"),
-        (["--out", "./photos"], "--out ./photos: the images come from there: give another folder"),
+        (["--out", "photos/"], "--out photos/: the images are in this folder: give another one"),
+        (["--out", "./photos"], "--out ./photos: the images are in this folder: give another one"),
     ],
 )
 def test_options_that_do_not_go_together(folder: Path, arguments: list[object], said: str) -> None:

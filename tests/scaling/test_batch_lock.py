@@ -75,7 +75,7 @@ def test_two_runs_of_different_settings_at_once(folder: Path) -> None:
     """Begun together, real processes: one does all of it, the other is refused; no part is of the other's settings."""
     commands = [[*ARGUMENTS, *RUN, "--threshold", threshold] for threshold in ("0.05", "0.6")]
     ended = [child.end() for child in [begun(partial(main, command)) for command in commands]]
-    losers = [i for i, one in enumerate(ended) if "images could not be done: see the column error" not in one.stderr]
+    losers = [i for i, one in enumerate(ended) if "images failed: see the column error" not in one.stderr]
     assert len(losers) == 1 and ended[losers[0]].status == 1
     loser, winner = ended[losers[0]].stderr, 1 - losers[0]
     assert "another run writes there now" in loser or "belongs to another run: threshold" in loser

@@ -54,5 +54,5 @@ def make_folder(folder: Path, count: int = 7, seed: int = 1) -> None:
 
 def finished(result: Result) -> bool:
     """Whether all images were tried: the fourth of the folder's is none, and is named."""
-    failed = result.exit_code == 1 and result.stderr.splitlines()[-1].endswith("images could not be done: see the column error")
+    failed = result.exit_code == 1 and result.stderr.splitlines()[-1].endswith("images failed: see the column error")
     return result.exit_code == 0 or failed

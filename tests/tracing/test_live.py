@@ -486,5 +486,5 @@ def test_what_the_site_cannot_take_along(tmp_path: Path, option: tuple[str, ...]
     (tmp_path / "net.prototxt").write_text(TEXT)
     result = CliRunner().invoke(main, ["live", str(tmp_path / "net.prototxt"), "--static", str(tmp_path / "site"), *option])
     assert result.exit_code == 1
-    assert "--static takes neither --allow-module nor --skip-unknown along" in result.output
+    assert "--static cannot be used with --allow-module or --skip-unknown" in result.output
     assert not (tmp_path / "site").exists()

@@ -138,7 +138,7 @@ def test_two_nets(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [
         "2 of 2 blobs of weights differ",
         "the most, relative to the largest weight: conv.weight 0.5, conv.bias 0.2",
-        "first weights that differ: weights of conv: the values of weight differ by 0.5; A's largest size is 1",
+        "first weights that differ: weights of conv: the values of weight differ by 0.5; A's largest absolute value is 1",
         "4 steps compared",
         next(line for line in done.stdout.splitlines() if line.startswith("first difference: forward of conv: the statistics")),
         f"written: {out}",

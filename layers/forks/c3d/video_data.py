@@ -185,7 +185,7 @@ class VideoData(Forked, PrefetchingLayer):
     Temporal segment networks': lines FOLDER LENGTH LABEL; data (batch_size, C, H, W), C = 3 new_length num_segments, or with
     modality: FLOW 2 new_length num_segments, x and y in turn; labels (batch_size, 1, 1, 1). new_length frames of each of
     num_segments equal parts, at a place that is drawn in TRAIN and central in TEST; name_pattern: the frames' names. From
-    transform_param also multi_scale, scale_ratios, max_distort, fix_crop, more_fix_crop, is_flow (minicaffe/data/clips.py).
+    transform_param also multi_scale, scale_ratios, max_distort, fix_crop, more_fix_crop, is_flow.
     The kind follows from the fields, else from the net's fork, else from whether the list's first path is a folder.
     Raises LayerError, with the list's line, for a line of other words, a video or frame that cannot be read, and a video that
     ends early: in TRAIN too, where C3D takes the next clip; for a mean that does not fit, and for SSD's video_type: WEBCAM.

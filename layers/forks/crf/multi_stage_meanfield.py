@@ -3,9 +3,13 @@
     q[0] = the second bottom;   q[t + 1] = unary - compat (spatial n_s F_s + bilateral n_b F_b) softmax(q[t])
 
 F_s and F_b filter each class's map by a Gaussian, of positions / theta_gamma, and of positions / theta_alpha with colours /
-theta_beta (permutohedral.py); n = 1 / (F 1 + 1e-20); the matrices mix the classes. Source: Zheng et al., Conditional
-Random Fields as Recurrent Neural Networks (2015); torrvision/caffe's multi_stage_meanfield.cpp and meanfield_iteration.cpp.
+theta_beta; n = 1 / (F 1 + 1e-20); the matrices mix the classes.
+
+Source: Zheng et al., Conditional Random Fields as Recurrent Neural Networks (2015); torrvision/caffe's
+multi_stage_meanfield.cpp and meanfield_iteration.cpp.
 """
+
+# permutohedral.py has the filters.
 
 from __future__ import annotations
 

@@ -5,10 +5,11 @@
 for displacements p (down) and o (right) from -r to r, r = max_displacement // stride_2, s = stride_1, s2 = stride_2. Both maps
 have a border of `pad` zeros; the first window begins max_displacement pixels inside. SUBTRACT: the mean of |a - b|.
 
-The loop is the sum as it stands. For NumPy, the products of a row of a with all places of a row of b are one matrix product, of
-which the displacements are a band. Source:
-FlowNet's correlation_layer.cu (Dosovitskiy et al., 2015); its backward of SUBTRACT is not the gradient.
+Source: FlowNet's correlation_layer.cu (Dosovitskiy et al., 2015); its backward of SUBTRACT is not the gradient.
 """
+
+# The loop computes the sum directly. In NumPy, the products of a row of a with all positions of a row of b are one matrix
+# product; the displacements are a band of it.
 
 from __future__ import annotations
 

@@ -200,7 +200,8 @@ class FlowWarp(Layer):
         y[c, i, j] = x[c, i + v[i, j], j + u[i, j]], between the four pixels around; fill_value outside of the image
 
     The flow's channel 0 is u, to the right, and channel 1 is v, down, in pixels. Past the last row or column its pixels count
-    twice. The loops are the formula, row by row; NumPy takes the four pixels of all places of a channel at once.
+    twice.
+
     Source: FlowNet 2's flow_warp_layer.cpp (Ilg et al., 2017).
 
     bottom: x (N, C, H, W), flow (N, 2, H, W) in pixels. top: y (N, C, H, W).

@@ -36,7 +36,7 @@ class BoxData(Forked, PrefetchingLayer):
     No bottom. top: data (batch_size, C, H, W): (pixel - mean) * scale; labels, one top for each data_param.side (default 7):
     caffe-yolo's (batch_size, 7 side^2), as DetectionLoss takes them, caffe-yolov2's (batch_size, 150), as RegionLoss does: 30
     times class from 0, centre and size, with 0 after the last. In TRAIN, where labels are asked for, a random part of 0.7 to 1
-    of the image's sides that has a box's centre, resized to the image's size (minicaffe/data/box_labels.py).
+    of the image's sides that has a box's centre, resized to the image's size.
     Raises LayerError for what Data does, items without an encoded image or six numbers for each box, more than 30 boxes
     (caffe-yolov2's), another number of tops than sides, and mirror and crops, which in the forks do not move the boxes.
     """

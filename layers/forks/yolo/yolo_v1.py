@@ -118,11 +118,11 @@ class DetectionLoss(Forked, Loss):
     The box of a cell that overlaps the true one most stands for it. If none does, the one at the least distance stands for it.
 
     Source: Redmon et al., YOLO (arXiv:1506.02640); detection_loss_layer.cpp of yeahkun/caffe-yolo, as its forks have it. MS-CNN
-    has another layer of this name (forks/mscnn/detection_loss.py).
+    has another layer of this name.
 
-    bottom: cells and labels (yolo_v1.py). top: loss (). Without an object the terms of objects are 0. Backward is the
+    bottom: cells and labels. top: loss (). Without an object the terms of objects are 0. Backward is the
     gradient of the loss.
-    With cls_num it is MS-CNN's (forks/mscnn/detection_loss.py).
+    With cls_num it is MS-CNN's.
     Raises LayerError for shapes that do not match, for a class that is unknown, for a size below 0 with sqrt, and for a field
     of MS-CNN's without cls_num.
     """

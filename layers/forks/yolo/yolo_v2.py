@@ -7,7 +7,7 @@ With s = sigmoid(x) of a box's centre and objectness, p the softmax of its class
 
 DetectionOutput turns cells to rows (image, class from 0, score, centre x, centre y, width, height):
 
-    boxes and scores as in yolo.py -> score >= confidence_threshold -> in the order of the cells, the best score or not, a box
+    boxes and scores of the cells -> score >= confidence_threshold -> in the order of the cells, the best score or not, a box
     goes if its overlap with a kept one, both clipped to the image, is >= nms_threshold
 
 Source: region_loss_layer.cpp of MobileNet-YOLO and of caffe-yolov2, after darknet's region_layer.c; detection_output_layer.cpp

@@ -65,14 +65,14 @@ class Pair:
     def says(self) -> str:
         text = f"{self.fitting} of {self.wanted} layers fit"
         if self.problem:
-            text = f"{self.fitting} layers have the same names; the net cannot be made here: {self.problem}"
+            text = f"{self.fitting} layers have the same names; the net cannot be built here: {self.problem}"
         parts = {"other shapes": self.wrong, "not in the weights": self.lacking, "not in the net": self.unread}
         for what, names in parts.items():
             if names:
                 more = f" and {len(names) - 3} more" * (len(names) > 3)
                 text += f"; {what}: {', '.join(names[:3])}{more}"
         if self.types:
-            text += f"; BUT the net that was trained has {', '.join(self.types)}, which this one lacks"
+            text += f"; BUT the trained net has {', '.join(self.types)}, which this one lacks"
         return text
 
 
@@ -173,7 +173,7 @@ def _layers(weights: Item) -> list[LayerWeights]:
 def _made(net: Item, settings: DetectionSettings | None, fork: str) -> Net | str:
     """Return the net for TEST, or the reason why there is none."""
     if reads := reading(net.content):
-        return f"it reads data ({', '.join(dict.fromkeys(reads))}): `minicaffe deploy` puts inputs in their place"
+        return f"it reads data ({', '.join(dict.fromkeys(reads))}): `minicaffe deploy` replaces its data layers by inputs"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the item's notes have what matters

@@ -21,7 +21,7 @@ from .steps import Step, example_image, lacking_nets, names_of, nearest, steps_o
 
 NEXT = "What to do next"
 COMMON_MEANS = (
-    f"Without --mean, detect takes {numbers_text(SSD_MEANS)} for an SSD, and other commands take "
+    f"Without --mean, detect subtracts {numbers_text(SSD_MEANS)} for an SSD, and other commands subtract "
     f"{numbers_text(DetectionSettings().pixel_means)}, with factor 1. MobileNets are usually trained with "
     "--mean 127.5,127.5,127.5 --scale-factor 0.007843, or --mean 103.94,116.78,123.68 --scale-factor 0.017"
 )
@@ -107,7 +107,7 @@ def _missing(report: Report) -> Iterator[str]:
             near = next((pair for pair in report.pairs if pair.weights.path == item.path), None)
             yield f"a net for {item.path}" + (f": with {near.net.path}, {near.says}" if near else "")
     if nets and not report.of(WEIGHTS):
-        yield "weights: no .caffemodel or .caffemodel.h5 is here" + ": the commands take random ones" * bool(report.runnable)
+        yield "weights: no .caffemodel or .caffemodel.h5" + "; the commands use random weights" * bool(report.runnable)
     names = {Path(item.path).name for item in report.items}
     for item in report.of(SOLVER):
         for file in filter(None, (item.content.net, item.content.train_net, *item.content.test_net)):
@@ -129,9 +129,9 @@ def _missing(report: Report) -> Iterator[str]:
         if problem := lacking_nets(report, one):
             yield problem
     for net, problem in () if report.runnable else report.unmade.items():
-        yield f"a net that can be made: {net}: {problem}"
+        yield f"a net that can be built: {net}: {problem}"
     if report.runnable and not report.of(IMAGE):
-        yield f"an image: the commands take {on_one_line(example_image())}; put yours in its place"
+        yield f"an image: the commands use {on_one_line(example_image())}; replace it with yours"
 
 
 def _unclear(report: Report) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _unclear(report: Report) -> Iterator[str]:
     lacks_file = any(fact.startswith("mean file ") for fact in report.facts)
     if not lacks_file and (untold := [path for path, found in told.items() if not found]):
         nets = f" of {', '.join(untold)}" * (len(report.runnable) > 1)
-        yield f"the mean and the scale of the images{nets}: nothing here tells them. {COMMON_MEANS}"
+        yield f"the mean and the scale of the images{nets}: no file gives them. {COMMON_MEANS}"
     for path, found in told.items():
         if len(found) > 1:
             says = "; ".join(one.says for one in found[:3]) + "; ..." * (len(found) > 3)
@@ -176,8 +176,8 @@ def _all_sections(report: Report) -> Iterator[Section]:
     yield "Which weights fit which net", [(pair.name, pair.says) for pair in _shown(report)]
     forks = [(one.net.path, sentence) for one in report.runnable for sentence in grouped(one.made.forks.items())]
     notes = [(item.path, note) for item in report.items for note in item.notes]
-    yield "Which fork's layers, and unsupported fields", _headed(forks + notes)
-    yield "What the folder tells about the preprocessing", [("", fact) for fact in report.facts]
+    yield "Forks, and unsupported fields", _headed(forks + notes)
+    yield "Preprocessing found in the folder", [("", fact) for fact in report.facts]
     yield "What is missing", [("", one) for one in report.missing]
     yield "What was left out", [("", one) for one in report.left_out]
     yield "Tried", _headed([(each.pair.name, f"{each.what} {each.word}: {each.says}") for each in report.verdicts])

@@ -89,7 +89,7 @@ def onnx_model(
     made = whole.end(graph, net, values, photo) if whole and whole.boxes else {name: values[name] for name in outputs}
     for name in made:
         if name in inputs and made[name].name != name:
-            raise Error(f'input "{name}", changed in place, is also an output, which needs a name of its own: rename the top')
+            raise Error(f'input "{name}" is changed in place and is also an output: rename the top')
     model = _assembled(graph, net, inputs, made, values, opset)
     for key, value in {**(whole.facts() if whole else {}), **_names(net, until, whole, classes)}.items():
         model.metadata_props.add(key=key, value=value)

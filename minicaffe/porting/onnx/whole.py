@@ -218,17 +218,17 @@ class Whole:
     def check(self, net: Net, until: str | None) -> None:
         """Raise Error for a net that is no detector for one photo, or that cannot take photos of any size."""
         if until is not None:
-            raise Error("a whole detector has no end: leave out --until, or --with-boxes and --with-image")
+            raise Error("--until does not work with --with-boxes and --with-image: leave out one or the other")
         is_ssd = ssd_layer(net) is not None
         if not is_ssd:
             check_detector(net)
             if "rois" in net.inputs:
-                raise Error(f"{net.file}: this net takes rois, and no model proposes them: export it without boxes and photo")
+                raise Error(f"{net.file}: this net takes rois, which a model cannot propose: export it without boxes and photo")
             if net.settings.test.scale_multiple_of > 1:
-                raise Error(f"{net.file}: a model scales both axes alike, not by TEST.SCALE_MULTIPLE_OF: export the net alone")
+                raise Error(f"{net.file}: TEST.SCALE_MULTIPLE_OF is not supported with a photo or boxes: export the net alone")
         clash = [name for name in (IMAGE, SIZE, *OUTPUTS) if name in net.blobs]
         if clash:
-            raise Error(f'{net.file}: a blob has the name "{clash[0]}", which the model needs for itself: rename it')
+            raise Error(f'{net.file}: a blob has the name "{clash[0]}", which is reserved for the model: rename it')
 
     def begin(self, g: Graph, net: Net, shapes: dict[str, Dims]) -> tuple[dict[str, Value], dict[str, Value], Photo]:
         """Return the model's own inputs, the values of the net's inputs, and the photo's tensors."""
@@ -254,7 +254,7 @@ class Whole:
         """Return the outputs after the net."""
         g.scope = "detections"
         if lacking := [name for name in ("rois", "cls_prob") if name not in values and ssd_layer(net) is None]:
-            raise Error(f'{net.file}: no output of the net is computed from the blob "{lacking[0]}", which boxes come from')
+            raise Error(f'{net.file}: the boxes need the blob "{lacking[0]}", but no output depends on it')
         ends = Ends(photo.height, photo.width, self.threshold, self.max_detections)
         if layer := ssd_layer(net):
             made = ssd_boxes(g, values[net.top_names[layer.name][0]], ends)

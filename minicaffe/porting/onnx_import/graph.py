@@ -247,7 +247,7 @@ class _Pass:
         if any(name and (name not in found or None in found[name][1]) for name in node.outputs):
             return False  # of unknown size
         if self.room < (size := sum(8 * math.prod(shape) for shape in shapes)):
-            raise Error(f'{self.path}: node "{node.name}" ({node.op}) makes a constant of {size:,} bytes, which is refused')
+            raise Error(f'{self.path}: node "{node.name}" ({node.op}) makes a constant of {size:,} bytes, above the limit')
         try:
             with np.errstate(all="ignore"):
                 made = ReferenceEvaluator(self._single(proto)).run(

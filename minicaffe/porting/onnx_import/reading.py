@@ -259,7 +259,7 @@ def _graphs(node: NodeProto, name: str, *, called: bool) -> Iterator[GraphProto]
     for attribute in node.attribute:
         handed = called and (attribute.HasField("g") or attribute.graphs)
         if handed or (attribute.ref_attr_name and attribute.type in kinds):
-            raise Error(f'{name}: node "{node.name}" ({node.op_type}) hands a sub-graph to a function, which is not read')
+            raise Error(f'{name}: node "{node.name}" ({node.op_type}) passes a sub-graph to a function, which is not supported')
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs

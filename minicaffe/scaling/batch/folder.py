@@ -120,7 +120,9 @@ class Folder:
             raise Error(f"{self.place}: cannot be written: {error}") from error
         if MANIFEST not in found:
             if any(name.endswith(".parquet") for name in found):
-                raise Error(f"{self.place}: has Parquet files that no run of `minicaffe detect` wrote: give another --out")
+                raise Error(
+                    f"{self.place}: has Parquet files that neither `minicaffe detect` nor `features` wrote: give another --out"
+                )
             self._put(MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
         # Also if just written: without locks another run may have claimed the folder at the same time.
         self.check(manifest)

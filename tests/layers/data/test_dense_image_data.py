@@ -117,7 +117,7 @@ def test_a_seed_repeats_and_a_state_resumes(phase) -> None:
         ("batch_size: 2", "mirror: true", "give mirror, crop_height and crop_width in dense_image_data_param"),
         ("batch_size: 2", "crop_size: 2", "give mirror, crop_height and crop_width in dense_image_data_param"),
         ("batch_size: 2 crop_height: 6 crop_width: 3", "", "list.txt:1: im0.png: the crop, 3 wide and 6 high, is larger"),
-        ("batch_size: 2 label_divide_factor: 2", "", "list.txt:1: im0.png: every 2-th row and column is to have labels, but"),
+        ("batch_size: 2 label_divide_factor: 2", "", "list.txt:1: im0.png: every 2-th row and column needs labels, but"),
         ("batch_size: 2 label_divide_factor: 0", "", "label_divide_factor must be > 0, and 1 beside a crop; got 0"),
         ("batch_size: 2 label_divide_factor: 2 crop_height: 2 crop_width: 2", "", "1 beside a crop; got 2"),
         ("batch_size: 2 rand_skip: 5", "", "rand_skip 5 is more than the 4 images listed"),

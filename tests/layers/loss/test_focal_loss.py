@@ -103,8 +103,8 @@ def test_linear_is_origin_with_a_warning() -> None:
 @pytest.mark.parametrize(
     ("param", "message"),
     [
-        ("", "it may be makefile/frcnn's .*--fork mkfrcnn.* or happynear's .*--fork happynear.* nothing tells which"),
-        ("alpha: 0.5", "nothing tells which"),
+        ("", "it may be makefile/frcnn's .*--fork mkfrcnn.* or happynear's .*--fork happynear.* the files do not show which"),
+        ("alpha: 0.5", "the files do not show which"),
         (f"{TIMES} gamma: -1", "gamma must be >= 0, got -1"),
         (f"{TIMES} alpha: 0", "alpha must be > 0, got 0"),
         ("type: ONEADDP axis: 1", "type ONEADDP is happynear's and axis DeepDetect's"),

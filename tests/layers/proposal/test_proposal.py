@@ -200,7 +200,7 @@ def test_im_info_that_no_image_has(info: tuple[float, float, float]) -> None:
 GIVEN = "feat_stride: 16 ratio: 0.5 ratio: 2 scale: 8 scale: 32"
 BOTH = (
     r"it may be PVANET's \(proposal_param's scale counts in base_size; --fork pvanet\) or happynear's \(.* in pixels; --fork"
-    r" happynear\), and nothing tells which: give --fork NAME, or Net's fork="
+    r" happynear\), and the files do not show which: give --fork NAME, or Net's fork="
 )
 
 

@@ -106,7 +106,7 @@ def test_errors(bottoms: tuple[np.ndarray, ...], message: str) -> None:
 def test_errors_of_parameters_and_forks() -> None:
     with pytest.raises(LayerError, match="the blank must be one of the 4 classes, 0 to 3, got -1"):
         loss(X, LABELS, more="blank_index: -1")
-    with pytest.raises(LayerError, match=r"it may be caffe_ocr.* or ChWick.*, and nothing tells which"):
+    with pytest.raises(LayerError, match=r"it may be caffe_ocr.* or ChWick.*, and the files do not show which"):
         loss(X, ON, -ON, fork="")
     with pytest.raises(LayerError, match="ChWick's WarpCTCLoss is not built in"):
         loss(X, ON, -ON, fork="ctc")

@@ -112,7 +112,7 @@ def test_numbers() -> None:
         (text("VOCC"), 'output_format must be VOC, COCO, ILSVRC, got "VOCC"'),
         (text(more="num_test_image: 4"), "num_test_image must be 1 to 3, the images of name_size_file, got 4"),
         (text(more="resize_param { height: 3 }"), "resize_param needs a height and a width > 0, got 3 and 0"),
-        (text(directory="map.prototxt"), "map.prototxt: .*/map.prototxt is no folder, and nothing can be written into it"),
+        (text(directory="map.prototxt"), "map.prototxt: .*/map.prototxt is no folder, so results cannot be written into it"),
         (text(directory="map.prototxt/in"), "map.prototxt/in: .*/map.prototxt is no folder"),
         (text().replace("set_", "../set_"), '"../set_cat.txt" leads out of the folder out'),
         (text().replace("set_", "in/set_"), '"in/set_cat.txt" leads out of the folder out'),

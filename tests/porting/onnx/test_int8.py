@@ -112,7 +112,7 @@ def test_the_precision_by_hand() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--int8"], "--int8 needs --calibrate"),
+        (["--int8"], "--int8 needs images for the calibration: give --calibrate"),
         (["--calibrate", "photos"], "--calibrate and --roidb are for --int8"),
         (["--int8", "--calibrate", "photos", "--roidb", "r.json"], "give --with-boxes too"),
         (["--int8", "--calibrate", "empty"], "empty"),

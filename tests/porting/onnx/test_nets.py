@@ -152,7 +152,7 @@ def test_an_input_changed_in_place(tmp_path: Path) -> None:
     export_onnx(net, tmp_path / "model.onnx")
     (made,) = run_model(tmp_path / "model.onnx", {"x": np.array([[1, -2, 3]], np.float32)}).values()
     assert made.tolist() == [[2, 0, 6]]
-    with pytest.raises(Error, match='input "x", changed in place, is also an output'):
+    with pytest.raises(Error, match='input "x" is changed in place and is also an output'):
         export_onnx(Net(parse_net(text), TEST), tmp_path / "model.onnx")
 
 

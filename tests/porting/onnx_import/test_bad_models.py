@@ -292,7 +292,7 @@ def test_copies_of_a_large_default(tmp_path: Path) -> None:
 def test_a_sub_graph_that_is_handed_to_a_function(tmp_path: Path) -> None:
     handed = helper.make_graph([call(1, "x", "t")], "g", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, None)])
     path = calling(tmp_path / "m.onnx", [[call(1, "x", "y", body=handed)], [helper.make_node("Relu", ["x"], ["y"])]])
-    refused(path, "hands a sub-graph to a function, which is not read")
+    refused(path, "passes a sub-graph to a function, which is not supported")
 
 
 def external(path: Path, **place: str) -> Path:

@@ -172,7 +172,7 @@ def test_video_files() -> None:
     assert data.shape == (1, 3, 2, 32, 48) and labels.tolist() == [3]
     Path("list.txt").write_text("a.avi 4 3\n")
     with pytest.raises(
-        LayerError, match=r"list.txt:1: clips/a.avi: the video ends early: 6 frames, but 2 of 2 frames each from frame 4"
+        LayerError, match=r"list.txt:1: clips/a.avi: the video has 6 frames, but the clip needs 2 of 2 frames each from frame 4"
     ):
         net_of(video)
     Path("list.txt").write_text("a.avi 3\n")
@@ -191,7 +191,12 @@ def test_video_files() -> None:
         ("v0 -1 4\n", "", "", "list.txt:1: a clip cannot start at frame -1"),
         ("\n", "", "", "list.txt: the list has no clip"),
         ("v0 6 4\n", "", "", r"list.txt:1: clips/v0/000007.jpg"),
-        ("v0 3 4\n", "use_temporal_jitter: true new_length: 4", "", "the video ends early: 3 frames, but 4 from frame 0 on"),
+        (
+            "v0 3 4\n",
+            "use_temporal_jitter: true new_length: 4",
+            "",
+            "the video has 3 frames, but the clip needs 4 from frame 0 on",
+        ),
         ("v0 1 4\n", "new_length: 0", "", "new_length must be > 0, got 0"),
         ("v0 1 4\n", "sampling_rate: 0", "", "sampling_rate must be > 0, got 0"),
         ("v0 1 4\n", "rand_skip: 2", "", "rand_skip 2 is more than the 1 images listed"),

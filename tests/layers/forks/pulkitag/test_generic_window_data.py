@@ -132,7 +132,7 @@ def test_a_seed_repeats_and_a_state_resumes(more: str) -> None:
         (HEAD.format(1, 2, 2) + EXAMPLES, "", "", "windows.txt: has more than its 1 examples"),
         (HEAD.format(3, 2, 2) + EXAMPLES, "", "", "windows.txt: the file ends before an example"),
         (HEAD.format(1, 1, 1) + "im0.png", "", "", 'windows.txt:5: expected "#", got "im0.png"'),
-        (HEAD.format(1, 1, 1) + "# 0\nim0.png 3 20 24 0 0 24 7\n1", "", "", "the image of 24 x 20 lacks the window 0 0 24 7"),
+        (HEAD.format(1, 1, 1) + "# 0\nim0.png 3 20 24 0 0 24 7\n1", "", "", "the window 0 0 24 7 is outside the image"),
         (HEAD.format(1, 1, 1) + "# 0\nim0.png 3 20 24 0 0 7 7\nhigh", "", "", "windows.txt:7: expected a label"),
         (GROUPS, "crop_size: 0", "", "crop_size must be > 0, got 0"),
         (GROUPS, "batch_size: 0", "", "batch_size must be > 0, got 0"),

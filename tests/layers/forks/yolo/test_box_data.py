@@ -128,8 +128,8 @@ def test_a_seed_repeats_and_a_state_resumes() -> None:
 @pytest.mark.parametrize(
     ("boxes", "message"),
     [
-        ([], "0 numbers of boxes are stored: each box has 6"),
-        ([[1, 0, 0.5, 0.5, 0.5]], "5 numbers of boxes are stored"),
+        ([], "0 box numbers are stored: each box has 6"),
+        ([[1, 0, 0.5, 0.5, 0.5]], "5 box numbers are stored"),
         ([[1.5, 0, 0.5, 0.5, 0.5, 0.5]], "a box has class 1.5; classes are whole numbers from 0"),
         ([[1, 2, 0.5, 0.5, 0.5, 0.5]], "a box is marked difficult by 2, neither 0 nor 1"),
         ([[1, 0, 1.5, 0.5, 0.5, 0.5]], "a box's centre, 1.5, 0.5, is not in the image"),
@@ -156,10 +156,10 @@ def test_errors() -> None:
     with pytest.raises(LayerError, match="the image is not encoded, as convert_box_data stores it"):
         net(source="plain").forward()
     make_database("corner", [item([[1, 0, 1, 0.5, 0.5, 0.5]]), item(BOXES[:1], image=pixels()[:2])])
-    with pytest.raises(LayerError, match='key "00000000": no box has its centre before the last row and column'):
+    with pytest.raises(LayerError, match='key "00000000": every box has its centre in the last row or column'):
         net(source="corner", phase=TRAIN).forward()
     make_database("small", [item(BOXES[:1], image=pixels()[:2])])
-    with pytest.raises(LayerError, match="an image of 16 x 2 pixels has no parts"):
+    with pytest.raises(LayerError, match="an image of 16 x 2 pixels is too small to crop"):
         net(source="small", phase=TRAIN).forward()
     with pytest.raises(DataError, match="31 boxes are stored, and labels hold 30"):
         rows_of_boxes(np.zeros((31, 6), np.float32), 30)
