@@ -111,9 +111,9 @@ class SyncedMemory:
         if self.freed_message:
             raise Error(self.freed_message)
         if self._host is None:
-            with _first_use:  # of several threads one makes it
+            with _first_use:  # several threads may get here at once
                 self._host = self._new_host() if self._host is None else self._host
-        # A write of fewer elements than the device holds leaves the others, whose only copy is there.
+        # A write of fewer elements keeps the others, and only the device has them.
         if self.state is MemoryState.DEVICE and (access != "write" or count < self._held):
             self._copy_to_host()
         if access != "read":
@@ -165,7 +165,7 @@ class SyncedMemory:
             and count <= self._held
             and self.state is not MemoryState.HOST
             and memory.used_only_by(stream)
-        ):  # as in most accesses: nothing is to be done
+        ):  # the common case: the memory is up to date on the device
             if access != "read":
                 self.state = MemoryState.DEVICE
                 self.writes += 1
@@ -183,7 +183,8 @@ class SyncedMemory:
             upload = self.state is MemoryState.HOST and (access != "write" or count < self._held)
             memory.used_by(gpu.current_stream.handle, only_read=access == "read" and not upload)
             if upload:
-                gpu.to_device(memory.address, self.host(self._held, "read"))  # not only count: one state is for all of them
+                # all elements, not just count, because they share one state
+                gpu.to_device(memory.address, self.host(self._held, "read"))
                 self.state = MemoryState.SYNCED
                 self.uploads += 1
             if access != "read":
@@ -193,7 +194,7 @@ class SyncedMemory:
         bump_version()
         return memory.address
 
-    # For CUDA graphs, whose launches have the address that the memory had when they were captured: that of its block.
+    # For CUDA graphs: captured launches keep the address of the memory's block.
 
     @property
     def block(self) -> DeviceMemory | None:
@@ -237,7 +238,7 @@ class SyncedMemory:
             current().zero(self.device(count, "write"), count * self.dtype.itemsize)
 
     def _new_host(self) -> Array:
-        # What was on the GPU once goes there again, and copies from page-locked memory are faster.
+        # Memory that was on the GPU goes there again, and copies from page-locked memory are faster.
         if self._device is not None or (self.pinned and gpu_mode()):
             return current().pinned(self.size, self.dtype)
         return aligned_zeros(self.size, self.dtype)
@@ -259,7 +260,8 @@ class SyncedMemory:
                 self.state = MemoryState.HOST
             self._device, self._held = None, 0
         memory = gpu.allocate(count * self.dtype.itemsize)
-        if access != "write" and self.state is not MemoryState.HOST:  # else all is overwritten, or device() uploads it
+        # otherwise the contents are overwritten, or device() uploads them
+        if access != "write" and self.state is not MemoryState.HOST:
             self._fill(gpu, memory.address, count)
         self._device, self._held = memory, count
         return memory
@@ -334,7 +336,8 @@ class Blob:
     def reshape(self, *dims: int | Iterable[int]) -> None:
         """Change the shape (ints, or one sequence of them); the memory is kept when the new count fits in it."""
         given = dims[0] if len(dims) == 1 else dims
-        if not (isinstance(given, tuple) and given == self._shape):  # as it mostly is in a forward: nothing is to be checked
+        # in most forwards the shape stays the same and needs no check
+        if not (isinstance(given, tuple) and given == self._shape):
             before, self._shape = self._shape, checked_shape(dims)
             self._count = math.prod(self._shape)
             if self.watched and self._shape != before:
@@ -543,11 +546,11 @@ class Unchanged:
 
     def __init__(self, blobs: Iterable[Blob], shaped: Iterable[Blob] = ()) -> None:
         self._seen = [(blob, blob.data_memory, blob.data_memory.writes, blob.shape) for blob in blobs]
-        # a view that somebody holds already may be written to, and then dropped
+        # A caller may write to an existing view and then drop it, which leaves no trace.
         self._known = not any(blob.data_memory.has_views() for blob, *_ in self._seen)
         self._shapes = {blob: blob.shape for blob in shaped}
         if not all(memory.watched for _, memory, *_ in self._seen):
-            bump_version()  # who writes there without a word has to know
+            bump_version()  # programs that check the version must learn that this memory is watched
         for blob, memory, *_ in self._seen:
             blob.watched = memory.watched = True
         for blob in self._shapes:
@@ -638,7 +641,7 @@ def put_numbers(name: str, target: Array, values: ArrayLike) -> None:
     """Copy values to a blob's array. Raises Error, with the blob's name, unless they fit."""
     array = numbers(name, values)
     wrong = f'"{name}" has shape {target.shape}, but the array given has {array.shape}'
-    # NumPy would broadcast a single item over the batch.
+    # Without this check, NumPy would broadcast a single item over the batch.
     if array.ndim and target.ndim and array.shape[:1] != target.shape[:1]:
         raise Error(f"{wrong}: not batch sized (net.blobs['{name}'].reshape(...) first)")
     try:
@@ -657,7 +660,7 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
     if any(d < 0 for d in shape):
         raise BlobError(f"a blob cannot have shape {shape}: an axis is negative")
     most = min(limits.blob_elements, MAX_COUNT)
-    count = math.prod(d or 1 for d in shape)  # as NumPy counts, which bounds even an empty array's axes
+    count = math.prod(d or 1 for d in shape)  # as NumPy counts: it also limits the axes of an empty array
     if count > most:
         more = f": {limits.raising('blob_elements')}" if most < MAX_COUNT else ""
         raise BlobError(f"shape {shape} has {count} elements, more than the {most} that a blob may have{more}")

@@ -36,7 +36,7 @@ def lifetimes(nodes: Sequence[Node], keep: Iterable[str]) -> Lifetimes:
     for i, node in enumerate(nodes):
         tops = zip(node.top_names, node.tops, strict=True)
         made.append({name: blob for name, blob in tops if name not in kept and name not in node.bottom_names})
-        # made[i] too: a top that nobody reads ends with its own layer.
+        # made[i] is included because a top without readers ends with its own layer.
         last.update((name, i) for name in (*node.bottom_names, *made[i]) if name not in kept)
     ends: list[list[str]] = [[] for _ in nodes]
     for name, i in last.items():
@@ -78,7 +78,7 @@ class BlobMemory:
         kept = self.kept() if inner else ()
         for name in inner:
             if (blob := self.blobs[name]).data_memory not in kept:
-                # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
+                # Split's and Reshape's tops share the memory and keep it: only this blob's reference goes.
                 blob.give_back(GONE.format(name, name))
 
     def kept(self) -> set[SyncedMemory]:

@@ -379,5 +379,5 @@ def _providers_of(module: str) -> str:
 def _has_providers(module: str) -> bool:
     try:
         return module.startswith(LAYERS) and find_spec(_providers_of(module)) is not None
-    except ModuleNotFoundError:  # the package
+    except ModuleNotFoundError:  # a package above the module is missing
         return False
