@@ -41,10 +41,10 @@ MAX_AXES = 32
 """Most axes of one blob: Caffe's kMaxBlobAxes (NumPy 1 has 32 too, NumPy 2 has 64)."""
 
 ALIGNMENT = 64
-"""Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
+"""Bytes of a cache line: a vector across two lines costs twice the time."""
 PAGE, LARGE = 2 << 20, 4 << 20
-"""Bytes, of a large page, and of an array from which on NumPy asks Linux for such pages. Where each of many small ones lies,
-the processor has to look up, and it loads no further ahead than to a page's end."""
+"""Bytes of a large page, and of the smallest array for which NumPy asks Linux for large pages. With small pages the processor
+looks up many addresses, and it prefetches only up to the end of each page."""
 
 REPLACED = "a blob's {0} cannot be replaced, only written to: blob.{0}[...] = values (and blob.{0}[...] += values)"
 
@@ -64,7 +64,7 @@ class MemoryState(enum.Enum):
 
 
 _first_use = renewed(RLock())
-"""Held while a memory is made."""
+"""Held while a SyncedMemory allocates its array on the host."""
 
 
 class SyncedMemory:
@@ -525,8 +525,8 @@ def current_version() -> object:
     """Return an object that is replaced at each watched change: compare it with the one of an earlier call.
 
     Changes are: another shape or memory of a watched blob, another attribute of a watched layer, other blobs of any layer, a
-    write access to watched memory, any write access on the device, and a new watcher. To ask each of a net's blobs and layers
-    takes 0.1 to 0.4 ms, because the layers' computations have pushed them out of the cache.
+    write access to watched memory, any write access on the device, and a new watcher. Checking each of a net's blobs and
+    layers would be slow, because the layers' computations have pushed them out of the cache.
     """
     return _latest
 
@@ -540,8 +540,8 @@ def bump_version() -> None:
 class Unchanged:
     """A check that blobs still have the data that they had when it was made.
 
-    It holds if nobody had a view to write to then, and nobody has asked for one since. To compare the numbers would take as
-    long as a small layer. shaped: blobs of which only the shapes count.
+    It holds if no writable view existed then, and none was requested since. Comparing the numbers would take as long as a
+    small layer. shaped: blobs of which only the shapes count.
     """
 
     def __init__(self, blobs: Iterable[Blob], shaped: Iterable[Blob] = ()) -> None:
@@ -682,4 +682,4 @@ def _unheld() -> int:
 
 
 UNHELD = _unheld()
-"""SyncedMemory.references where nobody has a view."""
+"""The value of SyncedMemory.references without views."""

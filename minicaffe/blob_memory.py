@@ -50,7 +50,7 @@ class BlobMemory:
     def __init__(self, nodes: Sequence[Node], keep: Iterable[str]) -> None:
         self.nodes = nodes
         self.arena: object = None
-        """Where blobs lie of layers that a program runs, if one does."""
+        """The shared memory of the blobs that a program's layers use, if there is a program."""
         self.asked_for: Collection[str] = ()
         """Names of blobs to keep in one forward."""
         self.stay: Collection[str] = ()

@@ -51,7 +51,7 @@ class AsManyAsBottoms(NamedTuple):
 
 
 _UNSET = object()
-"""What an attribute is that is not there."""
+"""The value of a missing attribute."""
 
 
 class Costs(NamedTuple):

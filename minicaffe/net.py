@@ -386,7 +386,7 @@ class Net(PycaffeNet, Hooked):
         losses: list[Callable[[], float]] = []
         if not self._loops_asked_for and not gpu_mode():
             if self._has_run or not has_little_work():
-                # hooks time the layers, which must not wait for compilation
+                # with hooks, compile first: a timed layer must not wait
                 self.compile_loops(ahead=not self.forward_is_watched)
             self._has_run = True
         self._unrun.difference_update(range(start, end + 1))

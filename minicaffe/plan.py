@@ -17,8 +17,8 @@ run on the CPU.
 
 In TEST on the CPU a chain's step is kept. The next forward runs it again, unless a shape, a weight or a setting has changed, or
 there is a view of the weights. To reshape four layers and to read their weights takes as long as a small convolution. With
-compiled loops, kept steps are jobs, and consecutive ones run as one list of jobs in machine code. Python between two layers,
-whose code has left the cache meanwhile, would take 40 to 140 us.
+compiled loops, kept steps are jobs, and consecutive ones run as one list of jobs in machine code. Python between two layers
+would be slow, because the layers push its code out of the cache.
 
 A Program runs several layers at once. There are two: lists of jobs on the CPU (compiled/program.py), CUDA graphs on the GPU
 (cuda/replay.py).

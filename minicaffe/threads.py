@@ -204,8 +204,8 @@ def short_buffers() -> Iterator[None]:
     """In the block, let this thread's ufuncs compute in place on rows of at least BUFFER elements, several times as fast.
 
     A ufunc over several axes (y += bias[:, None], a part of a map) copies rows shorter than its buffer of 8192 elements into
-    it, even if nothing has to be converted: adding a bias to rows of 2048 took 0.23 ns an element instead of 0.05. Results are
-    bitwise equal, except for sums over several axes of non-contiguous arrays (before NumPy 2.3: all sums).
+    it, even if nothing has to be converted. Results are bitwise equal, except for sums over several axes of non-contiguous
+    arrays (before NumPy 2.3: all sums).
     """
     before, nested = np.setbufsize(BUFFER), getattr(_here, "short", False)
     _here.short = True
@@ -231,7 +231,7 @@ class _Help(NamedTuple):
 
 
 ASLEEP, GIVEN, RUNS = range(3)
-"""What a thread of the pool does: it waits to be woken; there is something to do for it; it does it."""
+"""The states of a thread of the pool: it waits to be woken; it was given work; it does the work."""
 
 
 class Pool:
@@ -245,9 +245,9 @@ class Pool:
 
     def __init__(self, count: int) -> None:
         self.wakers: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(count)]
-        """What wakes each thread that is asleep: whether it is to look at its state; else it ends."""
+        """Each sleeping thread's queue. True wakes the thread to look at its state; False ends it."""
         self.given: list[_Help | None] = [None] * count
-        """What each thread is given, and then runs."""
+        """The work that each thread was given, and then runs."""
         self._states = [ASLEEP] * count
         self.threads = [
             threading.Thread(target=self._serve, args=[number], name="minicaffe", daemon=True) for number in range(count)
@@ -473,12 +473,12 @@ if os.environ.get(VARIABLE):
 Index = tuple[slice, ...]
 
 BLOCK = 1 << 17
-"""Elements of a block, about: 512 KB of float32. Measured: with 128 KB, whose passes take about 10 us each, two threads lose
-more time to the GIL than they save (BatchNorm in TRAIN: 18.6 ms against 7.5); 2 MB do not stay in a core's cache."""
+"""About the elements of a block: 512 KB of float32. With 128 KB, two threads lose more time to the GIL than they save; 2 MB do
+not stay in a core's cache."""
 
 MOST_KEPT = 160 << 20
 """Bytes of temporary arrays that a thread keeps for its next task. In training, the factors of R-FCN ResNet-50's rpn_conv/3x3
-are 144 MB; new in each pass, they make a step up to 1.2 times as long where the system has to ask its host for memory."""
+take 144 MB. Allocating them in each pass is slow where the system has to ask its host for memory."""
 
 _kept = threading.local()
 
@@ -536,8 +536,7 @@ class Scratch:
 def kept_scratch(dtype: DTypeLike) -> Iterator[Scratch]:
     """Yield this thread's Scratch, kept from task to task and from layer to layer. It serves one task at a time.
 
-    New memory of some MB would be given back to the system after each task, and then cost a page fault a page: up to four
-    times a depthwise convolution's time.
+    New memory of some MB would be given back to the system after each task, and then cost a page fault for each page.
     """
     scratch: Scratch | None = getattr(_kept, "scratch", None)
     if scratch is None or scratch.dtype != dtype:
