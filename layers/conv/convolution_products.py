@@ -63,7 +63,7 @@ class WeightCache:
 
     def look_at(self, weight: Blob) -> None:
         """Watch these weights. Call it before making views of them that are passed to `factors` or used for panels."""
-        weight.data_address("read")  # of memory that is not there yet nobody could tell
+        weight.data_address("read")  # changes can be detected only in memory that exists
         self._now = weight, Unchanged((weight,))
 
     def room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -83,7 +83,7 @@ class WeightCache:
             if now is not None and now[1].holds():
                 self._of = now
             else:
-                # factors are made of the copy: a write to the weights meanwhile cannot part the two
+                # A copy: a write to the weights in between must not separate weights and factors.
                 self._of = weight = weight.copy()
             self._factors = factors_of(weight, window, group)
         return self._factors
@@ -159,7 +159,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 @kernel
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
     """Add to dweight (M, C / group, *kernel) the gradient from dy (N, M, *windows) and x (N, C, *map)."""
-    # Winograd declines where the sums are not finite
+    # Winograd declines if its sums are not finite.
     if supports(x, dweight, window, group, dy, kept=False) and winograd_weights.add_weight_gradient(
         x, dy, window, group, dweight
     ):
@@ -188,12 +188,12 @@ def supports_from(  # noqa: PLR0917
 ) -> bool:
     """Return `supports` with these least numbers of channels, and of tiles if factors are kept."""
     is_single = all(array.dtype == np.float32 for array in (x, weight, y))
-    # Tiling.blocks divides by the number of groups
+    # min(...) > 0, because Tiling.blocks divides by the number of groups.
     if not (is_single and winograd.possible(window) and min(y.shape) > 0 and len(x) > 0):
         return False
     if (way := wanted_way()) != "auto":
         return way == "winograd"
-    # of a strided convolution's data gradient the smaller maps, x's, are computed by tiles
+    # In the data gradient of a strided convolution, the smaller maps, x's, are computed by tiles.
     size = [min(sizes) for sizes in zip(x.shape[2:], y.shape[2:], strict=True)]
     tiling = Tiling(len(x), size, window)
     rows, groups = tiling.tiles

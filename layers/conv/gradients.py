@@ -74,7 +74,7 @@ def gradients(  # noqa: PLR0917
     if filters is not None:
         dy, weight = dy.take(filters, axis=1), weight[filters]
         made = None if dweight is None else np.zeros_like(weight)
-    if not len(weight):  # all of dy is zero
+    if not len(weight):  # no filter is left: all of dy is zero
         if dx is not None:
             dx[...] = 0
     elif windows is not None:
@@ -101,7 +101,7 @@ def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None,
     if window.pointwise:
         most = MOST_PIXELS if len(weight) >= LEAST_FILTERS else 0
     if weight.shape[1] < LEAST_CHANNELS or each < LEAST_EACH:
-        most = 0  # windows are never taken out
+        most = 0  # never select single windows
     maps = dy.reshape(*dy.shape[:2], each)
     image, place = np.divmod((np.arange(SAMPLES) * GOLDEN % 1 * count).astype(np.intp), each)
     sample = maps[image, :, place] != 0

@@ -38,7 +38,7 @@ def multiply(a: Array, b: Array, out: Array) -> None:
         run(partial(np.matmul, b[:, part].T, a.T, out=made[part]) for part in parts(columns, LEAST // a.size))
         out[...] = made.T
     else:
-        least = LEAST // max(1, a.size)  # columns whose products are LEAST multiplications
+        least = LEAST // max(1, a.size)  # the number of columns that need LEAST multiplications
         run(partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts(columns, least))
 
 

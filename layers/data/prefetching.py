@@ -53,7 +53,7 @@ class PrefetchingLayer(DataLayer):
         raise NotImplementedError
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        # the thread must not draw from the net's: its timing would show
+        # The thread needs its own generator: the order of draws from the net's would depend on timing.
         generator = np.random.default_rng(int(rng.generator().integers(2**63)))
         if not self.takes_segments:
             check_segment_fields(self)
@@ -66,7 +66,7 @@ class PrefetchingLayer(DataLayer):
             raise self.error(f"{error}{self._without_data()}") from error
         for blob, shape in zip(top, shapes, strict=True):
             blob.reshape(shape)
-        self.source_of_batches = source  # for its fingerprint: batches come through the thread
+        self.source_of_batches = source  # for its fingerprint; batches come through the thread
         self.prefetcher = Prefetcher(source, self.prefetched)
 
     def _without_data(self) -> str:
@@ -82,7 +82,7 @@ class PrefetchingLayer(DataLayer):
         except Error as error:
             raise self.error(str(error)) from error
         for blob, array in zip(top, batch, strict=True):
-            blob.reshape(array.shape)  # ImageData's batches may differ in size
+            blob.reshape(array.shape)  # the sizes of ImageData's batches may differ
             blob.data[...] = array
 
     def training_state(self) -> dict[str, Any]:
@@ -155,6 +155,6 @@ class Order:
         self._order = self._shuffled()
 
     def _shuffled(self) -> NDArray[np.int64]:
-        # from seed and epoch alone: a snapshot holds four numbers, not the order
+        # From seed and epoch alone, so that a snapshot stores four numbers and not the order.
         generator = np.random.default_rng([self.seed, self.epoch])
         return generator.permutation(self.count) if self.shuffle else np.arange(self.count)

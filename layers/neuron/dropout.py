@@ -51,7 +51,7 @@ class Dropout(Layer):
         self.dropout_ratio, self.scale_train = param.dropout_ratio, param.scale_train
         if not 0 <= self.dropout_ratio < 1:
             raise self.error(f"dropout_ratio must be in [0, 1), got {self.dropout_ratio:g}", "dropout_param.dropout_ratio")
-        self.mask, self.factor = Blob((), np.uint8), 1.0  # a byte, where Caffe keeps 4
+        self.mask, self.factor = Blob((), np.uint8), 1.0  # one byte, where Caffe keeps 4
         self.copies = (int(self.phase == TRAIN), 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -72,7 +72,7 @@ class Dropout(Layer):
         keep = 1 - self.dropout_ratio
         if self.phase == TRAIN:
             self.mask.data[...] = dropout_mask(self.mask.shape, self.dropout_ratio, self.dtype)
-            # in the blobs' type, as Caffe's scale_
+            # Caffe's scale_ has the blobs' type.
             self.factor = float(self.dtype.type(1) / self.dtype.type(keep)) if self.scale_train else 1.0
         else:
             self.factor = 1.0 if self.scale_train else keep
@@ -89,7 +89,7 @@ class Dropout(Layer):
 
         def step(index: Index) -> None:
             if mask is not None:
-                np.multiply(x[index], mask[index], out=y[index])  # a NaN or inf that is dropped stays NaN, as in Caffe
+                np.multiply(x[index], mask[index], out=y[index])  # as in Caffe, a dropped NaN or inf gives NaN
                 if factor != 1:
                     y[index] *= factor
             else:

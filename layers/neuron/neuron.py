@@ -60,7 +60,7 @@ class Neuron(Layer):
 
         def step(index: Index) -> None:
             if kept is not None:
-                kept[index] = x[index]  # before y, the same memory, is written
+                kept[index] = x[index]  # before y is written, which may be x's memory
             with np.errstate(all="ignore"):
                 self.value(x[index], y[index])
 

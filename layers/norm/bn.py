@@ -139,7 +139,7 @@ class BN(Forked):
             self.warn(text, "type")
         param = self.param.bn_param
         if stored == PSPNET:
-            param.frozen = False  # a field that tells the kind to whoever makes the layer anew
+            param.frozen = False  # a field that fixes the kind for a layer built from these parameters
         else:
             param.bn_mode = caffe_pb2.BNParameter.LEARN
         del self.blobs[:], self.param.param[:]
@@ -180,7 +180,7 @@ class BN(Forked):
         return not self.forward_only and (self.of_batch or (top[0] is bottom[0] and not self.frozen))
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
-        if t:  # the further tops are the statistics
+        if t:  # the other tops are the statistics
             return None
         return (Axis(statistics=self.of_batch),) * len(bottom[b].shape[2:])
 

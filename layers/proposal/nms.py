@@ -157,7 +157,7 @@ class Overlaps:
 def survivors(clash: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which (N,) boxes survive, if each survivor removes the later ones that it clashes with (N, N)."""
     alive, later = np.ones(len(clash), bool), np.triu(clash, 1)
-    for i in np.flatnonzero(later.any(axis=1)):  # the others remove none
+    for i in np.flatnonzero(later.any(axis=1)):  # the other boxes remove none
         if alive[i]:
             alive &= ~later[i]
     return alive

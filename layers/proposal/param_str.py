@@ -57,7 +57,7 @@ class StandIn(Layer):
 
     def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
         layer_parameters(self)
-        if self.param.type == "Python":  # the originals fill their tops by place
+        if self.param.type == "Python":  # the originals fill their tops by position
             self._check_tops()
         super().connect(bottom, top, is_set_up)
 
@@ -102,7 +102,7 @@ class StandIn(Layer):
         if found is None:
             return
         given = layer_parameters(self)
-        # proposal_layer.py passes scales, whatever the file's default
+        # proposal_layer.py passes scales, so the file's default does not matter.
         unread = [text for name, text in found.unread.items() if name not in given and name != "scales"]
         if unread and "ratios" in self.param_keys:
             self.warn(f"{found.file} has the default {', '.join(unread)}, {UNREAD}", "python_param.param_str")

@@ -50,7 +50,7 @@ class PyramidProposal(DynamicTops, StandIn):
     weight_names = ()
     has_gradient = False
     param_keys = ("feat_stride",)
-    stateful = True  # it may draw random numbers
+    stateful = True  # forward may draw random numbers
     dynamic_rois = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -185,7 +185,7 @@ def sample(near: Near, x: Array, y: Array) -> None:
     (first, first_share), *others = near
     more = np.empty(len(first), x.dtype)
     for one, out in zip(*(maps.reshape(len(maps), math.prod(maps.shape[1:])) for maps in (x, y))):
-        np.take(one, first, out=out, mode="clip")  # clip: without a copy of out
+        np.take(one, first, out=out, mode="clip")  # "clip" avoids a copy of out
         np.multiply(out, first_share, out=out)
         for place, share in others:
             np.take(one, place, out=more, mode="clip")
@@ -263,7 +263,7 @@ def _product(how: Resizing, rows: list[Band], columns: list[Band], x: Array, y: 
         y[...] = x
         return True
     with np.errstate(all="ignore"):
-        if x.shape[1] < y.shape[1]:  # columns cost most: of the fewer rows
+        if x.shape[1] < y.shape[1]:  # columns cost most, so multiply them with the fewer rows
             multiply_rows(rows, multiply_columns(columns, x, np.empty((*x.shape[:2], y.shape[2]), x.dtype)), y)
         else:
             multiply_columns(columns, multiply_rows(rows, x, np.empty((*y.shape[:2], x.shape[2]), x.dtype)), y)
@@ -315,7 +315,7 @@ class Interp(Layer):
             raise self.error(f"pads {self.pads} leave nothing of a map of {shape[2]}x{shape[3]}", "interp_param")
         axes = tuple(Taps(size, self.resized(size, axis)) for axis, size in enumerate(sizes))
         top[0].reshape(*shape[:2], *(taps.out for taps in axes))
-        if axes != (self.rows, self.columns):  # of the same sizes, what they have computed stays
+        if axes != (self.rows, self.columns):  # for equal sizes, keep what the taps have computed
             self.rows, self.columns = axes
 
     @property
@@ -333,7 +333,7 @@ class Interp(Layer):
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
         axes = []
-        for taps in (self.rows, self.columns):  # the one or two places around its own
+        for taps in (self.rows, self.columns):  # the one or two places next to its own
             stride, divisor = (taps.size - 1, taps.out - 1) if taps.out > 1 else (0, 1)
             start = -self.pads[0]
             axes.append(Axis(stride, divisor, (start - 1) * divisor + 1, (start + 1) * divisor - 1))

@@ -156,7 +156,7 @@ class OwnFiles:
         entry = (name, _digest(content))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # before the file: a run killed in between must not leave one that no later run may replace
+            # Before the file is written: after a crash in between, no file may be left that later runs cannot replace.
             if entry not in self._record():
                 self._append(entry)
         except OSError as error:
@@ -169,7 +169,8 @@ class OwnFiles:
         if self._written is None:
             self._written = set()
             with suppress(OSError), opened(self.folder / RECORD, follow=False) as lines:
-                for line in lines if os.fstat(lines.fileno()).st_size <= limits.lists else ():  # one of holes has no end
+                # a sparse file may have a line without an end
+                for line in lines if os.fstat(lines.fileno()).st_size <= limits.lists else ():
                     with suppress(ValueError, TypeError):
                         name, digest = json.loads(line)
                         self._written.add((name, digest))
@@ -178,7 +179,7 @@ class OwnFiles:
     def _append(self, entry: tuple[str, str]) -> None:
         handle = in_place(self.folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
-            os.write(handle, json.dumps(entry).encode() + b"\n")  # one write: lines of other processes stay whole
+            os.write(handle, json.dumps(entry).encode() + b"\n")  # in one write, so that lines of several processes stay whole
         finally:
             os.close(handle)
         self._record().add(entry)
@@ -250,7 +251,7 @@ class DetectionFiles:
         boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
         rounded = np.floor(boxes.astype(float) * 100 + 0.5) / 100
         for (label, score), box in zip(rows[:, :2], rounded, strict=True):
-            # through str: the shortest decimal number that is this float32
+            # str gives the shortest decimal number of this float32.
             self.found.append(Found(image.name, int(label), float(str(np.float32(score))), box.tolist()))
         self.next += 1
         if self.next == self.count:

@@ -129,7 +129,7 @@ class DetectionOutput(DynamicTops, Forked):
         scores = confidences.transpose(0, 2, 1)
         rows = [self._image_rows(i, *boxes[i], scores[i]) for i in range(images)]
         found = np.concatenate([np.empty((0, 7), self.dtype), *rows])
-        if not len(found):  # the original's fake rows
+        if not len(found):  # the original's rows for images without detections
             found = np.full((images, 7), -1, self.dtype)
             found[:, 0] = np.arange(images)
         top[0].reshape(1, 1, len(found), 7)
@@ -147,7 +147,7 @@ class DetectionOutput(DynamicTops, Forked):
         if not self.refines:
             return decode_images(self, codes, priors, param.code_type, of_target)
         each = refined(read_priors(self, priors, param.code_type), arm_loc, images, param.code_type, of_target)
-        # (N, L, P, 4): class after class
+        # (N, L, P, 4): classes before priors.
         pairs = zip(codes.transpose(0, 2, 1, 3), each, strict=True)
         return [(decode(own, at, param.code_type, of_target), None) for own, at in pairs]
 

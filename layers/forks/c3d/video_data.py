@@ -65,7 +65,7 @@ class FrameSource:
     def next_batch(self) -> Batch:
         data: Array | None = None
         for i in range(self.size):
-            # all ranks pass all frames, and so stay at one place
+            # All ranks read all frames, to stay at the same place.
             frame = [self._next() for _ in range(self.shard.count)][self.shard.rank].transpose(2, 0, 1)
             if data is None:
                 data = np.empty((self.size, *self.transformer.shape(*frame.shape)), self.transformer.dtype)

@@ -114,7 +114,8 @@ class MultiStageMeanfield(Layer):
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         iterations = self.param.multi_stage_meanfield_param.num_iterations
-        multiply_adds = iterations * bottom[0].count * (2 * (3 + 6) + 3 * self._classes)  # splat, slice and matrices; no blur
+        # splat, slice and matrices; without the blur
+        multiply_adds = iterations * bottom[0].count * (2 * (3 + 6) + 3 * self._classes)
         saved = data_bytes([self._prob])
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=multiply_adds, saved=saved)
 

@@ -144,7 +144,7 @@ class Draws(NamedTuple):
     def spatial(self) -> Coefficients:
         """Return a random mirror, shift, rotation and zoom."""
         drawn: Coefficients = {}
-        if self.given(("mirror",)):  # the original's schedule is 0 here
+        if self.given(("mirror",)):  # the original's schedule is 0 for mirror
             drawn["mirror"] = float(self.number("mirror", spread=0.0) != 0)
         if self.given(("translate",)):
             drawn |= {"dx": self.number("translate", 0.0), "dy": self.number("translate", 0.0)}
@@ -160,7 +160,7 @@ class Draws(NamedTuple):
 
         They are the row's alone if none of TRIES does.
         """
-        for _ in range(TRIES - 1):  # the original discards the last
+        for _ in range(TRIES - 1):  # one less, because the original discards the last
             tried = read(row + stored(self.spatial()))
             if corners_inside(tried, crop, image):
                 return tried

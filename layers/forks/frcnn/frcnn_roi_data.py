@@ -203,7 +203,7 @@ class FrcnnSource(ListSource[LabelledImage]):
         boxes *= F(scale)
         most = np.array(image.shape[1::-1], F) - 1
         if not self.own:
-            most[1] = np.inf  # it leaves y2 below the last row
+            most[1] = np.inf  # D-X-Y's layer does not limit y2 to the last row
         over = boxes[:, 2:] >= most + 1
         boxes[:, 2:] = np.where(over, most, boxes[:, 2:])
         rows = np.column_stack([boxes, listed.classes[kept]]).reshape(-1, 5, 1, 1)

@@ -297,7 +297,7 @@ class DetectionSource(FramedSource):
             own = math.sqrt((x2 - x1 + 1) * (y2 - y1 + 1))
             low, high = param.min_scale / own, param.max_scale / own
         elif param.HasField("min_scale"):
-            low = high = 2.0  # the original's logarithm of 1
+            low = high = 2.0  # as in the original, an exponent of 1
         else:
             return 1, 1
         if not random.random() < param.multiscale_prob:

@@ -58,7 +58,7 @@ class FramedSource(ListSource[LabelledImage]):
         self.labelling = labelling
         super().__init__(images, lines, generator, shard)
 
-    # What a layer's source defines.
+    # Methods that a layer's source defines.
 
     def changed(self, pixels: Pixels) -> Pixels:
         """Return the pixels read, with random changes."""
@@ -79,7 +79,7 @@ class FramedSource(ListSource[LabelledImage]):
     def begin(self) -> None:
         """Begin a batch."""
 
-    # What is alike in both.
+    # Methods common to both sources.
 
     def shapes(self) -> list[tuple[int, ...]]:
         first, count = self.images[0], self.param.batch_size

@@ -117,7 +117,8 @@ class Deltas:
         value = self.values[at][OBJECT] = -scales.object * (target - s) * slope
         self.slopes[at][OBJECT] = value * scales.object * (slope - (target - s) * (1 - 2 * s)) * slope
         centre = self.s[at][:2]
-        by_x = by_box * np.concatenate([centre * (1 - centre) / self.side, box[2:]])  # through the overlap, the target
+        # the target depends on x through the overlap
+        by_x = by_box * np.concatenate([centre * (1 - centre) / self.side, box[2:]])
         self.slopes[at][:OBJECT] -= value * scales.object * slope * by_x
 
 
