@@ -125,7 +125,7 @@ class Arena:
         needed = self._needed_by(first)
         loan.before += [(memory, freed_message) for memory, freed_message, _ in self._later if memory not in needed]
         self._place({memory: one for memory, one in borrowed.items() if not memory.on_host}, needed)
-        for other in self._loans:  # of lists behind this one: they keep clear of what it leaves to later layers
+        for other in self._loans:  # lists after this one must keep clear of the memory that it leaves to later layers
             other.is_over = other.is_over or other.first >= first
         self._loans.add(loan)
         return loan
@@ -154,7 +154,7 @@ class Arena:
         end = max((to for _, to, _ in placed), default=0)
         if end > len(self._whole) or all(loan.is_over for loan in self._loans):
             self._whole = paged_zeros(end)
-            for loan in self._loans:  # they move into it in the next forward
+            for loan in self._loans:  # the others move into the new memory in the next forward
                 loan.is_over = True
         if get_num_threads() > 1:
             starts = _spread(starts, borrowed, others, end)
@@ -206,7 +206,7 @@ def _spread(
     for memory, size in small.items():
         one = borrowed[memory]
         from_, to, first, last = table[:count].T
-        apart = np.maximum(one.first - last, first - one.last)  # below 1: both are needed at the same time
+        apart = np.maximum(one.first - last, first - one.last)  # below 1 if both are needed at the same time
         for places in (np.arange(0, end - size + 1, max(size, _lines(end // PLACES))), to[to + size <= end]):
             lies_there = (from_ < places[:, None] + size) & (places[:, None] < to)
             rests = np.where(lies_there, apart, sys.maxsize).min(axis=1, initial=sys.maxsize)

@@ -305,7 +305,7 @@ def lay_out(
     for phase in range(stride[0]):
         top = first * stride[0] + phase - pad[0]
         low, high = inside(top, stride[0], down, height)
-        for left in range(stride[1]):  # the columns left, left + stride, ... are of one phase
+        for left in range(stride[1]):  # columns left, left + stride, ... belong to one phase
             q, start = phases[phase, (left + pad[1]) % stride[1]], (left + pad[1]) // stride[1]
             if q < 0:
                 continue
@@ -363,7 +363,8 @@ def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -
     cuts: list[tuple[Any, ...]]
     if convolve_some is convolve_maps:
         map_ = *shape, *window.pad, window.stride[0]
-        tasks = _tasks(x[0] * x[1], multiplications // 2 + math.prod(x), threads)  # half as long each: maps count, too
+        # a multiplication takes half as long here; maps count too
+        tasks = _tasks(x[0] * x[1], multiplications // 2 + math.prod(x), threads)
         spare = ScratchArray(0, (depthwise_3x3.memory_size(map_),))
         cuts = [(spare, map_, (part.start, part.stop)) for part in tasks]
     else:
@@ -430,7 +431,7 @@ def _gradient_strips(window: Window, output: Pair) -> GradientStrips:
     phase, start = np.divmod(np.array(runs.starts, np.int64), height * pitch)
     taps = np.argsort(phase, kind="stable")
     ends = np.cumsum(np.bincount(phase, minlength=len(runs.phases)))
-    # a tap that sees a phase so many pixels on gives to pixels so many behind
+    # A tap that reads a phase `start` pixels ahead gives its gradient to pixels as far back.
     starts = border[0] * pitch + border[1] - start[taps]
     rows, phases = _rows(height, STRIP // pitch), np.array(runs.phases, np.int64)
     return _pair(window.stride), _pair(window.pad), (height, pitch), rows, border, phases, starts, taps, ends

@@ -116,7 +116,7 @@ def _emit_blocks(builder: Any, registers: Registers, stride: int, *given: Any) -
             left, end = builder.sub(builder.mul(j, int64(stride)), pad_x), builder.add(j, step)
 
             def write(masks: Sequence[Any], count: Any) -> None:
-                # pointers that both branches share would take the registers of the sums
+                # Pointers used in both branches would take the registers of the sums.
                 with builder.if_then(is_large):
                     for source in sources[KERNEL - stride :]:
                         vectors.prefetch(gep(source, [builder.add(left, ahead)]), stride)

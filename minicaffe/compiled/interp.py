@@ -72,7 +72,7 @@ def interpolate_backward(dy: Array, rows: TapArrays, columns: TapArrays, dx: Arr
         held[:] = -1
         for i in range(height + 1):
             for k in range(2):
-                # past the end: what is held is added
+                # Past the end, rows -2 and -3 make the loop add both held lines.
                 r = np.int64(places[min(k, len(places) - 1), i]) if i < height else -2 - k
                 line = lines[r % 2]
                 if held[r % 2] >= 0 and held[r % 2] != r:

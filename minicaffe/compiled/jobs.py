@@ -64,7 +64,7 @@ class Calls:
     """
 
     def __init__(self, loop: Loop[Any], dtype: DTypeLike, calls: Sequence[Sequence[Any]]) -> None:
-        self.dtype, self._held = np.dtype(dtype), calls  # the arrays whose addresses the rows have
+        self.dtype, self._held = np.dtype(dtype), calls  # keeps the arrays alive, because the rows have their addresses
         rows = [loop.words(dtype, arguments) for arguments in calls]
         self.shape = len(rows), worker_sync.ROW + max((len(words) for words, _ in rows), default=0)
         self.words = np.zeros(worker_sync.HEAD + math.prod(self.shape), np.int64)
@@ -112,7 +112,7 @@ class Job:
     def at(self, *addresses: int) -> None:
         """Set the addresses of the arrays, which are C-contiguous, in the order of the loop's arguments."""
         if addresses != self._addresses:
-            self._addresses = ()  # until all are there: Ctrl-C may come in between
+            self._addresses = ()  # invalid until all are set, because Ctrl-C may interrupt
             Job.latest_move = object()
             for place, address in zip(self._calls.later, addresses, strict=True):
                 np.add(self._calls.table[:, place], address, out=self._table[:, place])
@@ -130,7 +130,7 @@ class Job:
     def take_room(self, threads: int, address: int) -> None:
         """Set the address of the temporary memory for this many threads."""
         if (address, threads) != self._room:
-            self._room = 0, 0  # until all is there, as in `at`
+            self._room = 0, 0  # invalid until all is set, as in `at`
             Job.latest_room = object()
             self.words[worker_sync.ROOM], self.words[worker_sync.MOST_THREADS] = address, min(threads, len(self._table))
             self._room = address, threads
@@ -160,7 +160,7 @@ class JobList:
         words, room = self._words[:], _room_of(self._room)
         words[worker_sync.FIRST] = first
         words[worker_sync.END] = len(self._jobs) if end is None else min(end, len(self._jobs))
-        if self._given != (room.address, Job.latest_room):  # not in most forwards
+        if self._given != (room.address, Job.latest_room):  # rare
             for job in self._jobs:
                 job.take_room(self._threads, room.address)
             self._given = room.address, Job.latest_room

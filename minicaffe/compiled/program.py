@@ -65,14 +65,14 @@ class _KeptRun:
     def run(self, at_once: int) -> int:
         """Run the jobs, at_once of them between two checks for Ctrl-C; return the number for the next run."""
         latest = current_version()
-        if self._prepared is not latest or self._latest_move is not Job.latest_move:  # not in most forwards
+        if self._prepared is not latest or self._latest_move is not Job.latest_move:  # rare
             with self._opened():
                 self._share()
                 self._place()
             self._watched = [top.data_memory for top in self._tops if top.data_memory.watched]
-            self._prepared = latest  # if that has changed something, it comes before the next run, too
+            self._prepared = latest  # the older version: if the steps above changed something, they must run again
         for blob in self._given:
-            blob.data_address("read")  # raises Error where the memory is gone
+            blob.data_address("read")  # raises Error if the memory was freed
         if self._arena is not None and self._loan is not None:
             self._arena.begins(self._loan)
         for memory in self._watched:
@@ -80,7 +80,8 @@ class _KeptRun:
         done = 0
         while done < len(self._owners):
             run, start = partial(self._jobs.run, done, done + at_once), time.perf_counter()
-            behind = self._owners[self._jobs.largest][0].guard(run)  # of memory, it is the one that there is no room for
+            # the job that needs the most memory is the one that fails without it
+            behind = self._owners[self._jobs.largest][0].guard(run)
             fitting = (behind - done) * SECONDS / max(1e-9, time.perf_counter() - start)
             at_once, done = max(1, min(2 * at_once, int(fitting))), behind
             layer, step = self._owners[done - 1]
@@ -89,7 +90,7 @@ class _KeptRun:
                     layer.guard(step.fixup)
         if self._arena is not None and self._loan is not None:
             self._arena.has_run(self._loan)
-        else:  # backward asks
+        else:  # backward reads this
             for one, _ in self._steps:
                 one.together = True
         return at_once
@@ -99,7 +100,7 @@ class _KeptRun:
         if self._arena is None:
             return nullcontext()
         if self._loan is None or not self._loan.holds():
-            self._loan = None  # before memory is taken again
+            self._loan = None  # before memory is allocated again
             self._loan = self._arena.lend(self._first, self.end, self._share)
         return self._loan.opened()
 
@@ -131,7 +132,7 @@ class JobLists:
 
     def begin(self, first: int, last: int) -> None:
         asked_for = self._memory.asked_for_inner() if self._memory else frozenset()
-        if asked_for != self._asked_for:  # other blobs may lie in the arena
+        if asked_for != self._asked_for:  # the arena may hold other blobs
             self._asked_for = asked_for
             self._runs.clear()
 
@@ -143,7 +144,7 @@ class JobLists:
         run = self._runs.get((first, last))
         if run is not None and not run.may_run():
             run = None
-            self._runs.clear()  # and with it what old steps hold, before new ones are made
+            self._runs.clear()  # also drops what old steps hold, before new steps are made
         if run is None:
             found: list[FusedGroup] = []
             written = set[SyncedMemory]()

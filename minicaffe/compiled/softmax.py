@@ -40,7 +40,7 @@ def softmax_lines(x: Array, y: Array, part: tuple[int, int, int, int]) -> None:
     """
     first, last, length, inner = part
     size, step = length * inner, length if inner == 1 else 1
-    while first < last:  # lines that lie side by side
+    while first < last:  # adjacent lines together
         together = min(last - first, inner - first % inner if inner > 1 else max(1, BLOCK // length))
         begin = first // inner * size + first % inner
         end = begin + together * step

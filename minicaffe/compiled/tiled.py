@@ -141,7 +141,7 @@ def panels_shape(weight: Sequence[int], group: int, dtype: np.dtype[Any]) -> tup
 def _together(channels: int, taps: int) -> int:
     """Return the number of channels in a block of K."""
     together = min(channels, max(1, DEPTH // taps))
-    return -(-channels // -(-channels // together))  # no last one that is much smaller
+    return -(-channels // -(-channels // together))  # equal blocks: the last one is not much smaller
 
 
 @lru_cache(maxsize=1024)
@@ -166,7 +166,7 @@ def _cut(
     can split the groups evenly, one group.
     """
     (images, *x), (all_, channels, *_), (_, _, *y) = shapes
-    if window.pointwise:  # a map is one row
+    if window.pointwise:  # a map is then one row
         window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
     registers = jit.registers(8 * itemsize)
     each, across, lanes, beside = panel_rows(registers), tile_vectors(registers), registers.lanes, most_beside(registers)
@@ -177,14 +177,14 @@ def _cut(
     together = _together(channels, taps)
     number = -(-count // (tile * (STRIP if 2 * depth > DEPTH else 2 * STRIP)))
     number = threads * -(-number // threads) if number > 1 else 1
-    strip = lanes * -(-count // (lanes * number))  # no last one that is much narrower
-    whole = lanes * -(-count // lanes)  # a vector's windows take as long as one
+    strip = lanes * -(-count // (lanes * number))  # equal strips: the last one is not much narrower
+    whole = lanes * -(-count // lanes)  # a part of a vector takes as long as a whole one
     strips, panels, affordable = -(-count // strip), -(-filters // each), 1 if alone else max(1, whole * all_ * depth // TASK)
     two = 2 if affordable > MANY * threads else 1
     cuts, lots = [slice(0, strips)], [slice(0, panels)]
     if group % threads and threads <= panels and (strips < threads or (strips < 2 * threads and count < all_)):
         lots = parts(panels, -(-panels // affordable), two, threads)
-    elif group < threads * two or group % threads:  # of three groups one of two threads would have two
+    elif group < threads * two or group % threads:  # with three groups on two threads, one thread would have two
         cuts = parts(strips, -(-strips // affordable), two, threads)
     widest = each * max(lot.stop - lot.start for lot in lots)
     k = LANES * -(-together * taps // LANES)

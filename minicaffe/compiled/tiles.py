@@ -36,7 +36,7 @@ def tile_vectors(registers: Registers) -> int:
 def most_beside(registers: Registers) -> int:
     """Return how many windows outside vectors a tile may have. The remaining registers hold their sums."""
     rows, vectors = panel_rows(registers), tile_vectors(registers)
-    each = -(-rows // registers.lanes)  # registers for a number of each filter
+    each = -(-rows // registers.lanes)  # registers for one number of each filter
     return max(0, registers.count - rows * vectors - vectors - 1 - each) // each
 
 

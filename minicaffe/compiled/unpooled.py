@@ -49,6 +49,6 @@ def _each_part(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Array
     def task(maps: slice) -> None:
         mine = index[maps] if mask.ndim == 4 else index
         if not step(maps, mine):
-            unpooled.check_indices(layer, mine, pixels)  # raises
+            unpooled.check_indices(layer, mine, pixels)  # raises an error for the index
 
     run(partial(task, maps) for maps in parts(y.shape[0] * y.shape[1], -(-LEAST // max(1, pixels)), each=2))

@@ -113,7 +113,7 @@ def _emit_wait_while(builder: Any, registers: Registers, *given: Any) -> None:
     looks.add_incoming(int64(0), before)
     builder.cbranch(builder.icmp_signed("==", builder.load_atomic(word, "acquire", 8), value), again, end)
     builder.position_at_end(again)
-    if "x86" in builder.module.triple:  # a rest for the processor, of 10 to 140 cycles
+    if "x86" in builder.module.triple:  # lets the processor rest between spins
         name, module = "llvm.x86.sse2.pause", builder.module
         builder.call(module.globals.get(name) or ir.Function(module, ir.FunctionType(ir.VoidType(), []), name), [])
     following = builder.add(looks, int64(1))
@@ -301,7 +301,7 @@ def stand_by(words: Words, number: int, most: int, pause: int) -> int:
             at_job = load(words, mine + FIRST)
             while at_job >= 0:
                 at_job = follow(jobs, words, words[place + NUMBER], at_job, most)
-            store(words, place, FREE)  # before the caller can have another list
+            store(words, place, FREE)  # before the caller can get another list
             add(words, mine + ACTIVE, -1)
 
 
@@ -364,7 +364,7 @@ def finish(jobs: int, words: Words, most: int) -> int:
                 if load(words, helper + LIST) == jobs:
                     add(words, mine + ACTIVE, -1)
                     store(words, helper, ASLEEP)
-                else:  # it has come meanwhile, and somebody else has called it since
+                else:  # the helper came in the meantime, and another caller has called it since
                     store(words, helper, CALLED)
         active = load(words, mine + ACTIVE)
         if active != 0:
@@ -401,7 +401,7 @@ def machine_code() -> MachineCode:
 def looks() -> tuple[int, int]:
     """Return how many spins take SECONDS and PAUSE on this machine."""
     words, many, times = np.zeros(STEP, np.int64), 400, []
-    for _ in range(10):  # the fastest: in any, the system may have run something else
+    for _ in range(10):  # take the fastest, because the system may interrupt any
         start = time.perf_counter()
         machine_code().stand_by(words, 0, many, 1)
         times.append(time.perf_counter() - start)
@@ -428,12 +428,12 @@ class Apart:
             return
         if (before := self._sent[number]) and before[0] == here:
             return
-        with suppress(OSError):  # it has ended, or the system forbids it
+        with suppress(OSError):  # the thread has ended, or the system forbids it
             cores = before[1] if before else os.sched_getaffinity(self._threads[number])
             if not before and (meanwhile := self._sent[number]):
-                cores = meanwhile[1]  # another has sent it away
+                cores = meanwhile[1]  # another thread has sent it away
             if here in cores and len(cores) > 1:
-                self._sent[number] = here, cores  # before anything can come between
+                self._sent[number] = here, cores  # first, because an interrupt may follow
                 os.sched_setaffinity(self._threads[number], cores - {here})
 
     def let_back(self, number: int) -> None:
@@ -468,7 +468,7 @@ class AwakePool(Pool):
     idle = IDLE
 
     def __init__(self, count: int) -> None:
-        self._code = machine_code()  # threads never compile: the process may end meanwhile
+        self._code = machine_code()  # threads must not compile: the process may end meanwhile
         self.words = np.full(count * STEP, ASLEEP, np.int64)
         """Each thread's word, and what belongs to it."""
         self.with_cores = min(count, threads.available_cores() - 1)
@@ -486,8 +486,8 @@ class AwakePool(Pool):
         self.words[number * STEP] = ASLEEP
 
     def wake(self, number: int) -> None:
-        if self.wakers[number].empty():  # else it is about to look, or to end
-            if jit.in_use():  # without, threads sleep so often, for the GIL, too, that it costs a few hundredths of a net
+        if self.wakers[number].empty():  # otherwise the thread is about to look, or to end
+            if jit.in_use():  # only with compiled loops: without, threads sleep too often for this to pay
                 self._apart.send_away(number)
             self.wakers[number].put(True)
 
@@ -521,11 +521,11 @@ def run_jobs(jobs: array[int], widest: int) -> int:
     widest: most calls of a job. Returns the place after the last job that ran: the list's end, or after a flagged job. The
     loops have to be compiled.
     """
-    (address, _), words, many, left = jobs.buffer_info(), NOBODY, 0, 0  # of NumPy's arrays it would take ten times as long
-    code = machine_code()  # before a pool is made, which others may wait for
+    (address, _), words, many, left = jobs.buffer_info(), NOBODY, 0, 0  # faster than through a NumPy array
+    code = machine_code()  # before a pool is made, for which others may wait
     helpers = 0 if threads.is_working() else min(threads.get_num_threads(), widest) - 1
     if helpers > 0:
-        threads.use_pool(AwakePool)  # from the first list on
+        threads.use_pool(AwakePool)  # from the first list on, so that its threads spin
         pool = threads.the_pool()
         assert isinstance(pool, AwakePool)
         words, many, helpers = pool.words, looks()[0], min(helpers, pool.with_cores)
@@ -537,7 +537,7 @@ def run_jobs(jobs: array[int], widest: int) -> int:
             asleep -= 1 << number
         while (left := code.finish(address, words, many)) >= 0:
             time.sleep(0)
-    finally:  # after an error, too: helpers read the jobs and write to the caller's arrays
+    finally:  # also after an error: helpers read the jobs and write to the caller's arrays
         if left >= 0:
             left = code.finish(address, words, FOREVER)
     return -1 - left
