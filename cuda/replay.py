@@ -156,7 +156,8 @@ class Graphs:
     """The graphs of a net's forward: a Program. plan: runs the layers, and knows the current one."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
-        self._plan = weakref.proxy(plan)  # which owns this: a cycle would keep the net's memory until garbage is collected
+        # the plan owns this program; a cycle would keep the net's memory until garbage is collected
+        self._plan = weakref.proxy(plan)
         self._nodes, self._memory, self._chains = plan.nodes, plan.memory, plan.chains
         may = all(node.layer.phase == TEST for node in plan.nodes)
         self._alone = {i for i, node in enumerate(plan.nodes) if not (may and _may_be_captured(node))}
@@ -185,7 +186,7 @@ class Graphs:
             self._last, self._settings = stream, cuda_graph.settings()
             stream.device.graph_holders.add(self)
         self._let_alone({i for i, node in enumerate(self._nodes) if any(node.layer.loss_weights) or node.layer.phase != TEST})
-        if self._memory:  # what runs alone writes for a part, which reads it at the same place each time
+        if self._memory:  # layers that run alone write for the parts, which read at fixed addresses
             self._memory.stay = self._stay
 
     def run(self, first: int, last: int) -> int:
@@ -201,7 +202,7 @@ class Graphs:
 
     def _divide(self) -> None:
         """Divide the layers anew into parts, between the layers that run alone."""
-        for chain in self._chains.values():  # which may run as one step
+        for chain in self._chains.values():  # a chain may run as one step
             layers = range(chain.index, chain.index + len(chain.nodes))
             if not self._alone.isdisjoint(layers):
                 self._alone.update(layers)
@@ -278,14 +279,14 @@ class Graphs:
                 blob.data_memory = memory
             if not isinstance(error, Exception):
                 raise
-            # Whatever it was: layer by layer the layers raise it again, if it is theirs.
+            # Any error: if it is a layer's, running layer by layer raises it again.
             last = part.last
             if capture is not None and capture.refused:
                 last = self._plan.at
                 self._let_alone({last})
             self._plan.run(part.first, last)
             return last
-        if capture.graph is None or not capture.graph.nodes:  # no layer has any work
+        if capture.graph is None or not capture.graph.nodes:  # no layer has work
             self._let_alone(range(part.first, part.last + 1))
             return part.last
         return part.launch(key, self._replay(part, capture, capture.graph, before), stream)

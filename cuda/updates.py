@@ -34,7 +34,7 @@ def clip_scale(blobs: Sequence[Blob], limit: float) -> int:
     """
     dtype = blobs[0].dtype
     sums = [min(-(-blob.count // THREADS), SUMS) for blob in blobs]
-    scale = current().current_stream.workspace(8 + 8 * sum(sums))  # one REAL, padded to keep the doubles aligned
+    scale = current().current_stream.workspace(8 + 8 * sum(sums))  # one REAL, padded to align the doubles
     partial = scale + 8
     for blob, blocks in zip(blobs, sums, strict=True):
         given = (blob.count, blob.device_diff("read"), partial)
