@@ -33,7 +33,7 @@ CHECKS = 1024
 """Most checks (see Stream.watch) of a graph, and of a stream between two synchronisations."""
 
 under_way = 0
-"""How many captures are under way, in all threads: 0 tells the blobs at once that there is nothing to look for."""
+"""The number of captures under way in all threads. With 0, blobs need no further check."""
 
 
 class NotCapturedError(DeviceError):

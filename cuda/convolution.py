@@ -76,7 +76,7 @@ MANY, FEW = 256, 8
 """A product in float32 is faster than cuDNN with as many channels; gradients are with fewer than FEW."""
 
 FARTHEST = 1 << 29
-"""Of a window's extent, padding and stride, so that sums of them are numbers of 32 bits."""
+"""Greatest extent, padding and stride of a window, so that sums of them fit 32 bits."""
 
 SMALL = 4096
 """With fewer windows, a weight's gradient puts the images of a batch side by side for one product of them all."""

@@ -16,7 +16,7 @@ from typing import Any
 from minicaffe.errors import DeviceError
 
 VERSIONS = (13, 12)
-"""Of CUDA, the newest first; libcublas has the same interface in both."""
+"""Versions of CUDA, the newest first; libcublas has the same interface in both."""
 
 
 class Operation(enum.IntEnum):

@@ -271,11 +271,11 @@ class Device:
 
 class _Local(threading.local):
     device: Device | None = None
-    """Whose context is current."""
+    """The device whose context is current."""
     stream: Stream | None = None
     """The innermost of Device.running."""
     running: Stream | None = None
-    """That stream, while its device is the current one in every sense: launches then need not look for it."""
+    """The device's current stream, while the device is current in every sense. Launches then need not look for it."""
     ordinal: int | None = None
 
 

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from .stream import Stream
 
 MOST_SHAPES = 4
-"""How many shapes of a part have a graph: each holds its memory."""
+"""Most shapes of a part with a graph: each graph holds its memory."""
 
 TRIES = 4
-"""How many more captures than replays a part may have, beside one for each shape; beyond that it is not captured any more."""
+"""Captures that a part may have beyond MOST_SHAPES and its replays. After more, it is no longer captured."""
 
 MOST_KNOWN = 1000
-"""How many shapes are remembered as seen."""
+"""Most shapes that are remembered as seen."""
 
 METHODS = frozenset(["forward", "forward_cpu", "forward_gpu", "reshape"])
 
@@ -58,23 +58,23 @@ class Replay:
 
     graph: Graph
     made: Fingerprint
-    """Of the layers: their numbers are read anew."""
+    """The layers' fingerprint: their numbers are read again."""
     attributes: list[tuple[Layer, Mapping[str, object]]]
     """The layers', which forwards of other shapes change."""
     memories: list[tuple[Blob, SyncedMemory]]
     """The blobs that must have the memory that they had."""
     read: list[tuple[SyncedMemory, DeviceMemory, int]]
-    """What comes from outside of the part, with the number of elements."""
+    """The inputs from outside the part, with their numbers of elements."""
     tables: list[tuple[SyncedMemory, int]]
-    """What layers keep for themselves and do not write on the device, and how often it was copied there: another shape may need
-    other numbers."""
+    """Tables that layers fill on the host, and how often each was copied to the device. Another shape may need other
+    numbers."""
     written: list[tuple[SyncedMemory, DeviceMemory]]
     shapes: list[tuple[Blob, tuple[int, ...]]]
-    """Of the part's tops."""
+    """The shapes of the part's tops."""
     inner: list[tuple[Blob, SyncedMemory]]
     """With keep="outputs": blobs that are freed, here or later, and their memory after the part."""
     chains: list[tuple[FusedGroup, bool]]
-    """Whether each chain ran as one step."""
+    """Each chain, and whether it ran as one step."""
 
     def is_valid(self, part: Part, stream: Any) -> bool:
         """Return whether launching the graph equals running the part's layers now. Changes on the host are copied."""
@@ -164,7 +164,7 @@ class Graphs:
         self._parts: dict[int, Part] = {}
         self._known: set[tuple[int, int, Key]] = set()
         self._stream: Stream | None = None
-        """That of the present forward, if it may run as graphs."""
+        """The stream of the present forward, if it may run as graphs."""
         self._last: Stream | None = None
         self._settings = 0
         self._divide()

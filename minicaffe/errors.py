@@ -317,7 +317,7 @@ def install(extra: str) -> str:
 LONGEST = 64
 """Most characters of a name that is compared: difflib's time grows with their cube."""
 TRIED = 8
-"""How many names difflib compares: those with the most letters in common with the misspelt one."""
+"""Most names that difflib compares: those with the most letters in common with the misspelt one."""
 
 
 def nearest(name: str, known: Iterable[str], most: int = 1, least: float = 0.6) -> list[str]:

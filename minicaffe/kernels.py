@@ -79,7 +79,7 @@ least and the most save half of it and twice as much.
 
 @dataclass
 class _Work:
-    """What a command has to compute. saved: the milliseconds that compiled loops would save; passes: None if unknown."""
+    """A command's work. saved: the milliseconds that compiled loops would save; passes: None if unknown."""
 
     passes: int | None = None
     saved: float = 0.0

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Done = TypeVar("Done")
 
 Count = int | tuple[int, int | None]
-"""How many bottoms or tops: exactly n, or (at least, at most), None meaning no bound."""
+"""A number of bottoms or tops: exactly n, or (at least, at most), None meaning no bound."""
 
 
 class AsManyAsBottoms(NamedTuple):

@@ -65,7 +65,7 @@ Watch = Callable[["Net", Layer, str], None]
 """Called while a net is built, with the net so far, a layer, and the step just done: "created", "setup" or "reshape"."""
 
 Keep = Literal["all", "outputs"]
-"""Which blobs keep their data after a forward."""
+"""The blobs that keep their data after a forward."""
 
 AUTOMATIC = "(automatic)"
 """The name of a loss top that the prototxt omits."""

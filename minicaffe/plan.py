@@ -49,7 +49,7 @@ from .mode import TEST, gpu_mode
 from .threads import each_block, get_num_threads
 
 OURS = "minicaffe.layers."
-"""Where the built-in layers are."""
+"""The package of the built-in layers."""
 
 Step = Callable[[], None]
 

@@ -55,7 +55,7 @@ class Convolution(Fusing):
     fuses = True
 
     keeps_weights: ClassVar[bool] = True
-    """In TEST it keeps what Winograd or compiled loops make of the weights."""
+    """True if the layer keeps in TEST the factors or panels that it makes of the weights."""
 
     _checked: list[tuple[int, ...]] | None = None
     """The bottoms' shapes for which _top_shape is right."""

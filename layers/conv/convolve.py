@@ -36,8 +36,8 @@ LEAST, LEAST_SHARED = 512, 128
 occupy all threads."""
 
 LEAST_PRODUCT = 1 << 20
-"""Least multiplications of a part of a product that is cut for the threads. OpenBLAS rounds products below a million otherwise
-than larger ones: results would depend on the number of threads. It needs 20 us for so many, about what a task costs."""
+"""Least multiplications of a part of a product that is cut for the threads. OpenBLAS rounds smaller products differently, so
+results would depend on the number of threads. So many cost about as much as a task."""
 
 MOST_ALONE, COPIED = 16 << 20, 8
 """Multiplications of a convolution that one thread computes as soon as a second one would have begun, and taken the GIL in

@@ -35,7 +35,7 @@ LEAST = 256
 
 
 class Places(NamedTuple):
-    """Where the taps of one image's windows sample the map. Each array is (windows, taps, deformable groups).
+    """The places where the taps of one image's windows sample the map. Each array is (windows, taps, deformable groups).
 
     inside: whether the sample is on the map, at row `low_h` + `share_h` and column `low_w` + `share_w`; a sample outside is 0.
     high_h, high_w: the next row and column, or the same one at the map's end.

@@ -45,7 +45,7 @@ LEAST, LEAST_SEEN = 1 << 26, 128
 """Multiplications of a gradient, and numbers that a window sees, from which on it pays to look for zeros."""
 
 SAMPLES, GOLDEN = 32, (5**0.5 - 1) / 2
-"""In how many windows zeros are looked for first. They lie scattered: multiples of the golden ratio."""
+"""The number of windows in which to look for zeros first, and the golden ratio, whose multiples scatter them."""
 
 MOST_FILTERS = 0.5
 """The greatest part of the filters that are taken out, where others are zero."""

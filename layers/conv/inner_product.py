@@ -87,7 +87,7 @@ class InnerProductOfBottoms(Layer):
 
 
 LEAST_SQUARE = 1e-6
-"""What normalize adds to the squares' sum."""
+"""The number that normalize adds to the sum of squares."""
 
 
 class InnerProduct(Layer):

@@ -29,13 +29,13 @@ from .winograd_outliers import Flags, Taps, all_taps
 from .winograd_tiles import ACROSS, BT, TILE, Block, G, Scratch, Tiling, count_of_pieces, from_tiles, to_pieces, to_tiles
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Of x, weight and y."""
+"""The shapes of x, weight and y."""
 
 
 MOST_SHARE = 0.4
-"""Of the direct way's multiplications, up to which Winograd's are worth their transforms: 0.36 for 5x5, 0.25 for 3x3."""
+"""Greatest share of the direct way's multiplications for which Winograd's transforms pay: 0.36 for 5x5, 0.25 for 3x3."""
 MOST_MAPS = 4 << 20
-"""Of the numbers of a strided convolution's data gradient, that are made at a time before they go to their places."""
+"""Numbers of a strided convolution's data gradient that are made at a time before they go to their places."""
 
 UNPADDED = Window((3, 3), (1, 1), (0, 0), (1, 1))
 FACTOR: Array = np.kron(G, G).astype(np.float32)
@@ -233,7 +233,7 @@ def _places(stride: int, pad: int, length: int) -> list[tuple[slice, slice]]:
 
 
 def tiles_at_once(channels: int) -> int:
-    """Return the tiles of a block, a measured value. Many channels need many tiles: each block reads all factors."""
+    """Return the number of tiles in a block. Many channels need many tiles, because each block reads all factors."""
     # 256 tiles of 2048 channels take 75 MB a thread, so more channels get fewer tiles.
     return 192 if channels <= 256 else max(48, min(256, 256 * 2048 // channels))
 

@@ -42,10 +42,10 @@ MOST = 1 << 20
 """Numbers of columns that are made at a time."""
 
 Taps = tuple[tuple[bool, ...], ...]
-"""Of each axis of a kernel, the taps that every filter has: of a strided convolution's data gradient not all."""
+"""For each axis of a kernel, the taps that every filter has. In a strided convolution's data gradient, filters lack some."""
 
 Flags = NDArray[np.bool_]
-"""Of a block's tiles, (planes, rows, columns)."""
+"""Flags of a block's tiles, (planes, rows, columns)."""
 
 Indices = NDArray[np.intp]
 Places = tuple[Any, ...]

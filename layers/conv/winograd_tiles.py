@@ -86,7 +86,7 @@ BACK: Array = side_by_side(AT.T)
 """AT along a row, (24, 16): the 24 numbers of four tiles to their 16 outputs, to be multiplied from the right."""
 
 TAPS = 3
-"""Of a piece, on each axis."""
+"""Taps of a piece on each axis."""
 
 
 @lru_cache(maxsize=512)

@@ -46,11 +46,11 @@ A: Array = np.ascontiguousarray(AT.T)
 WORKERS = 8
 """The threads that the tiles are cut for."""
 WAYS = {"x": (2, ACROSS, BT), "dy": (0, BACK, A)}
-"""How far tiles overlap, and the matrices across and down: A dy A^T are from_tiles' transposed."""
+"""The overlap of tiles, and the matrices across and down. A dy A^T has from_tiles' matrices, transposed."""
 MOST_BYTES = 48 << 20
 """About how many bytes of tiles are made at a time, of x and dy together."""
 MOST_SUMS = 16 << 20
-"""About how many bytes of sums, where the tiles of dy are made once (2048 channels to 512 filters take 0.8 of the time)."""
+"""Approximate bytes of sums at a time, if the tiles of dy are made only once."""
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> bool:

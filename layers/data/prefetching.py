@@ -44,9 +44,9 @@ class PrefetchingLayer(DataLayer):
     """A data layer whose tops are batches of make_source(). The source's errors become LayerErrors."""
 
     prefetched = 1
-    """How many batches are prefetched, unless the prototxt says."""
+    """The number of prefetched batches, unless the prototxt gives it."""
     takes_segments = False
-    """Whether the fields of transform_param that temporal segment networks' VideoData has mean something to the layer."""
+    """True if the layer reads the fields of transform_param of temporal segment networks' VideoData."""
 
     def make_source(self, tops: int, generator: np.random.Generator) -> ShapedSource:
         """Return the source of batches for that number of tops. It draws all random numbers from generator."""

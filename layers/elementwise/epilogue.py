@@ -23,7 +23,7 @@ from .channels import by_channel
 EVERY = slice(None)
 
 ROW = 1 << 12
-"""How many zeros are kept: NumPy takes the maximum of two arrays several times as fast as that of an array and a number."""
+"""The number of zeros that are kept. NumPy takes the maximum of two arrays faster than that of an array and a number."""
 
 _zeros: dict[np.dtype[Any], Array] = {}
 

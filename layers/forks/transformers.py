@@ -94,7 +94,7 @@ def grid(size: Sequence[int], dtype: DTypeLike) -> Array:
 
 
 Corner = tuple[NDArray[np.intp], Array]
-"""Of each place (P,) a pixel of a map, and its share."""
+"""For each place (P,) a pixel of a map and its weight."""
 
 
 class Sampled:

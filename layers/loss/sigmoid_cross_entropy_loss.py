@@ -48,7 +48,7 @@ class SigmoidCrossEntropyLoss(Forked, Loss):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.is_balanced = self.choose_by_fork() == HED and len(bottom) == 2
-        """Whether targets weigh as in HED."""
+        """True if targets are weighted as in HED."""
         self.normalization = read_normalization(self.param.loss_param, default=BATCH_SIZE)
         self.ignore = ignored_label(self.param.loss_param)
         self.index_bottoms = tuple(range(1, len(bottom)))

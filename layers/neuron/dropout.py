@@ -42,9 +42,9 @@ class Dropout(Layer):
     weight_names = ()
     elementwise = True
     mask: Blob
-    """In TRAIN, 1 where the last forward kept an element, of the bottom's shape, uint8."""
+    """The mask of the last forward in TRAIN, uint8, of the bottom's shape: 1 for kept elements."""
     factor: float
-    """What the last forward multiplied the kept elements by."""
+    """The factor of the kept elements in the last forward."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.dropout_param

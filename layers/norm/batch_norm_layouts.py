@@ -19,7 +19,7 @@ BVLC: Layout = ("mean_sum", "variance_sum", "factor")
 NVIDIA_17: Layout = ("mean", "variance", "correction", "scale", "bias")
 NVIDIA_15: Layout = ("scale", "bias", "mean", "variance", "correction")
 INTEL: Layout = (*BVLC, "scale", "bias")
-"""With bias_term: false without the last."""
+"""The layout of Intel's; with bias_term: false, the last one is missing."""
 LEARNT = ("scale", "bias")
 LAYOUTS = "BVLC's has 3 blobs (mean and variance as sums, factor), Intel's 4 or 5, NVIDIA's of 0.15 5, of 0.17 3 or 5"
 BY_FORK = "by the fork"

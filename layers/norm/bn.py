@@ -80,7 +80,7 @@ class BN(Forked):
         self._mean, self.inverse_std = (Blob((bottom[0].shape[1],), self.dtype) for _ in range(2))
         self._kept = Blob((0,), self.dtype)
         self.of_batch = False
-        """Whether mean and var are the batch's."""
+        """True if mean and var are the batch's."""
         self._specs = [caffe_pb2.ParamSpec.FromString(spec.SerializeToString()) for spec in self.param.param]
         if kind:
             self._make(kind)

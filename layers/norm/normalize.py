@@ -33,7 +33,7 @@ SSD, HAPPYNEAR = "SSD", "happynear"
 SSDS = ("ssd", "refinedet", "beniz", "mkfrcnn", "nv17", "yolo", "intel", "synopsys", "textboxes", "opencv")
 """The forks with SSD's."""
 LEAST = 1e-6
-"""What happynear's adds to the sums."""
+"""The number that happynear's layer adds to the sums."""
 
 
 class Normalize(Forked):

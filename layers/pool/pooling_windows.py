@@ -27,7 +27,7 @@ Index = tuple[EllipsisType, slice, slice]
 """An index of the last two axes."""
 
 LOWEST = float(-np.finfo(np.float32).max)
-"""What the maximum of an empty window is; a pixel that is not above it (NaN, -inf) never wins."""
+"""The maximum of an empty window. A pixel that is not above it (NaN, -inf) never wins."""
 
 BLOCK_BYTES = 1 << 21
 """About how many bytes of maps are pooled at a time, so that what is made on the way stays in cache."""

@@ -111,7 +111,7 @@ class AnchorTarget(StandIn):
     param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios", "allowed_border")
     inert_keys = ("num_classes",)
     forces_best: ClassVar[bool] = True
-    """Whether the anchors that overlap a gt box most are positive, whatever the overlap."""
+    """True if the anchors that overlap a gt box most are positive, whatever the overlap."""
 
     @classmethod
     def top_names(cls, count: int) -> Sequence[TopName]:

@@ -19,7 +19,7 @@ LONGEST = 40
 """Most characters of a key or a top's name in a message."""
 
 DEFAULTS = {"base_size": 16, "ratios": RATIOS, "scales": SCALES}
-"""Of py-faster-rcnn's layers."""
+"""The defaults of py-faster-rcnn's layers."""
 UNREAD = "which cannot be read without running the file: write its numbers in param_str"
 
 

@@ -95,7 +95,7 @@ class ProposalLimits:
 
 
 ROIS = 300
-"""How many rois there are taken to be where nothing limits them."""
+"""The assumed number of rois if nothing limits it."""
 
 
 class Proposal(DynamicTops, Forked, StandIn):

@@ -23,11 +23,11 @@ from .param_str import StandIn, TopName, layer_parameters
 from .proposal import ROIS, limits_of, proposals
 
 STRIDES = (4, 8, 16, 32, 64)
-"""Of the maps, in pixels, in the order of the bottoms."""
+"""The maps' strides in pixels, in the order of the bottoms."""
 SCALES, RATIOS = (16, 32), (0.5, 1, 2)
-"""Of the anchors, in strides: the repository's configuration, which no prototxt holds."""
+"""The anchors' scales, in strides, and ratios. They are the repository's configuration, which no prototxt contains."""
 MIN_SIZE = 16
-"""Of a proposal, in pixels of the unscaled image."""
+"""Least size of a proposal, in pixels of the unscaled image."""
 LEVELS = 4
 """Maps to pool from, 4 to 32 pixels a cell."""
 

@@ -68,7 +68,7 @@ ORIGINS = {
 """The repositories of other Python layers: of a package, a module or a class; the longest name that fits counts."""
 
 ANY = "*"
-"""In place of a module's name: every module that sys.path reaches."""
+"""A name that stands for every module that sys.path reaches."""
 
 _allowed: set[str] = set()
 

@@ -23,7 +23,7 @@ from minicaffe.layers.recurrent.ctc import (
 )
 
 CHWICK, CAFFE_OCR = "ChWick", "caffe_ocr"
-"""Whose a layer is."""
+"""The variants of the layer."""
 
 
 class CTCGreedyDecoder(Forked):

@@ -105,7 +105,7 @@ class CtcLoss(SequenceLoss):
 
 
 CAFFE_OCR, CHWICK = "caffe_ocr", "ChWick"
-"""Whose a layer is."""
+"""The variants of the layer."""
 
 
 class WarpCTCLoss(Forked, SequenceLoss):

@@ -149,7 +149,7 @@ class LstmSteps:
 
 
 CTPN, CAFFE_LSTM = "CTPN", "caffe-lstm"
-"""Whose an Lstm is."""
+"""The variants of Lstm."""
 
 
 class LSTM(Recurrent):
@@ -220,7 +220,7 @@ class Lstm(Forked, Stateful):
             raise self.error("x must have an axis of steps", "bottom[0]")
         self.units = param.num_output
         self.streams_apart = self._are_streams_apart(shape)
-        """Whether x is (T, S, ...), not (T * S, ...)."""
+        """True if x is (T, S, ...), not (T * S, ...)."""
         self._inputs_of = {apart: math.prod(shape[1 + apart :]) for apart in (False, True)[: len(shape)]}
         self.bound = param.clipping_threshold if param.clipping_threshold > 0 else np.inf
         self._warned = False

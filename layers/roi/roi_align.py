@@ -82,7 +82,7 @@ def _on_map(axis: AxisSteps, size: int) -> Array:
 
 
 CAFFE, CASCADE, MAKEFILE = "Caffe", "Cascade R-CNN", "makefile/frcnn"
-"""Whose a layer is."""
+"""The variants of the layer."""
 
 
 class ROIAlign(Forked, RoiLayer):

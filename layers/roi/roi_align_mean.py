@@ -247,4 +247,4 @@ def _pixels(plan: SamplePlan) -> Iterator[tuple[int, Ints, Ints, Array]]:
 
 
 MEAN_KERNELS = (pool_means,), (add_means,)
-"""Those of layers that take means of samples."""
+"""The kernels of layers that take means of samples."""

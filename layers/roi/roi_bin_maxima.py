@@ -286,9 +286,9 @@ def pixels_of(keys: NDArray[np.int64], pixels: int) -> NDArray[np.int32]:
 def add_at_maxima(dy: Array, images: Ints, argmax: Array, dx: Array) -> None:
     """Compute dx (N, C, H, W): the sums of dy (R, C, PH, PW) at each image, channel and argmax (h * W + w, or -1 for none).
 
-    np.add.at takes 0.7 ns a value along one index array of intp, into sums that stay in a core's cache: those of a
-    block of channels. np.bincount, take and put, and a mask for each pixel are slower. Each block is a task and owns
-    its sums, so that a pixel's are added in the order of the rois and bins, on however many threads.
+    np.add.at is fast with one index array of intp and sums that stay in a core's cache: those of a block of channels.
+    np.bincount, take and put, and a mask for each pixel are slower. Each block is a task and owns its sums, so that a
+    pixel's are added in the order of the rois and bins, for any number of threads.
     """
     count, channels, height, width = dx.shape
     bins = dy.shape[2] * dy.shape[3]

@@ -12,7 +12,7 @@ from minicaffe.layers.shape.rearranged import Tables, on_device, steps_of
 from minicaffe.reads import UNREAD, Axis, moved
 
 BVLC, LONGJON = "BVLC Caffe", "longjon's Caffe"
-"""Whose a layer is."""
+"""The variants of the layer."""
 
 
 class Crop(Forked):

@@ -25,8 +25,8 @@ from minicaffe.reads import Axis
 from minicaffe.threads import Index, Scratch, each_block
 
 TapArrays = tuple[NDArray[np.uintp], Array]
-"""Of each place on an axis of the result the two places that it is made of, and their shares, each (2, size); (1, size) for an
-axis that keeps its size."""
+"""The two neighbours of each place on an axis of the result, and their weights: each (2, size), or (1, size) if the axis keeps
+its size."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ ROWS, COLUMNS = 8, 16
 """Rows, or columns, that one band makes: fewer are too small a product, more have too many zeros."""
 
 SPARSE = 6
-"""With fewer than 1 / 6 of x's numbers in y, the four neighbours of each are gathered: most of x is not read."""
+"""If y has fewer than 1 / 6 of x's numbers, the four neighbours of each are gathered, because most of x is not read."""
 
 FEW = 4
 """Most runs on an axis for which views of the rows and columns that are read beat the product."""

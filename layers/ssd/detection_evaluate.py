@@ -26,7 +26,7 @@ from minicaffe.layers.ssd.detection_files import MOST_CLASSES, boxes_in_pixels, 
 from .box_codes import jaccard
 
 CASCADE = [0, 5, 6, 1, 2, 3, 4, 7]
-"""Where Cascade R-CNN's rows have what SSD's have: image, class, score, the corners, difficult."""
+"""The columns of Cascade R-CNN's rows, in SSD's order: image, class, score, the corners, difficult."""
 
 
 class DetectionEvaluate(Forked):

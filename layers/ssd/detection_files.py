@@ -296,7 +296,7 @@ class DetectionFiles:
 
 FORMATS = ("VOC", "COCO", "ILSVRC")
 COCO_ID = re.compile("0|[1-9][0-9]{0,17}")
-"""Of an image or a category: what 64 bits hold."""
+"""The id of an image or a category, of up to 18 digits, which fit 64 bits."""
 
 
 def line(found: Found, label: str = "") -> str:

@@ -63,7 +63,7 @@ class DetectionOutput(DynamicTops, Forked):
         Kind("caffe-yolov2", ("yolov2",), "1 bottom"),
     )
     of_cells = False
-    """Whether it is caffe-yolov2's."""
+    """True for caffe-yolov2's layer."""
     files: DetectionFiles | None = None
     pictures: DetectionPictures | None = None
     refines = False

@@ -45,7 +45,7 @@ from minicaffe.proto import caffe_pb2
 Ints = NDArray[np.intp]
 
 FREE, IGNORED = -1, -2
-"""In place of a true box's index: a prior that stands for none, and one that must not be matched or mined."""
+"""Values in place of a true box's index: FREE has no true box; IGNORED must not be matched or mined."""
 LEAST_OVERLAP = 1e-6
 """An overlap up to this counts as none."""
 

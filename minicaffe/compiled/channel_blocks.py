@@ -36,7 +36,7 @@ Part = tuple[int, int, Array]
 behind the first D are 0."""
 
 PLACE_TYPES = "int64, int64, T[:,:,::1]"
-"""Those of a Part, for loops."""
+"""The types of a Part's arrays, for loops."""
 
 PlaceWork = Callable[[Part, Array, Ints], object]
 """(part of the grid, maps (D, G * G, H * W) of an image, the rois of the image (R',))."""

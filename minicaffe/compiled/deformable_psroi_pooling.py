@@ -15,8 +15,8 @@ from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.threads import parts, run
 
 Taps = tuple[Ints, Array]
-"""Of the bins of K classes (R, K, G, G, T) the pixels that they read along an axis, -1 for none, and their weights; pixels of
-rows are counted in whole rows of the map."""
+"""The pixels that the bins of K classes read along an axis, -1 for none, and their weights: (R, K, G, G, T). Pixels of rows
+are counted in whole rows of the map."""
 
 
 @loop(

@@ -61,10 +61,10 @@ MOST_LAID_OUT, MOST_PHASES = 1 << 20, 64
 """Numbers of a strip laid out, and phases: large dilations and strides are left to convolve.py."""
 
 LEAST_WINDOWS = 512
-"""Of an image, for the gradient of the weights: for fewer, products of matrices are as fast."""
+"""Least windows of an image for the gradient of the weights. With fewer, products of matrices are as fast."""
 
 TASK = 1 << 16
-"""Multiplications of a task, at least, for 2 us."""
+"""Least multiplications of a task, for about 2 us."""
 
 
 def possible(weight: Sequence[int], group: int) -> bool:

@@ -17,7 +17,7 @@ LEAST = 1 << 16
 """Fewest numbers that are worth a thread."""
 
 SMALL = 1 << 12
-"""Of maps of up to this many numbers, backward's products in NumPy are faster."""
+"""Most numbers of a map for which backward's products in NumPy are faster."""
 
 
 @loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")

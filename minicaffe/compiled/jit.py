@@ -13,8 +13,8 @@
 Compiled loops release the GIL, compute in the order in which they are written (no fast-math), and stay on disk in Numba's
 cache. With MINICAFFE_LOOPS=numpy Numba is not imported; NUMBA_DISABLE_JIT=1 turns off the loops, too.
 
-A call of a loop from Python takes 3 us, and splitting it across threads 20 to 100. Where that counts, jobs.Calls keeps a table
-of prepared calls, each a row of integers from which the loop's `entry` reads its arguments.
+Calling a loop from Python and splitting it across threads takes time. Where that counts, jobs.Calls keeps a table of prepared
+calls, each a row of integers from which the loop's `entry` reads its arguments.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WAYS = ("auto", "numpy", "numba")
 DISABLED = "NUMBA_DISABLE_JIT"
 """Numba's own variable, which leaves loops in Python."""
 ROOMS = "minicaffe.layers.", "minicaffe.compiled."
-"""Whose loops are made of each other's functions, in several packages."""
+"""Packages whose loops may contain each other's functions."""
 
 _lock = threading.RLock()
 _numba: Any = None
@@ -58,7 +58,7 @@ _numba: Any = None
 _problem = ""
 """Why it cannot be imported."""
 _use: bool | None = None
-"""Whether loops are compiled; None until somebody asks."""
+"""True if loops are compiled; None until the first check."""
 
 
 def _held_during_forks() -> list[Any]:

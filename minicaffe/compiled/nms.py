@@ -17,8 +17,8 @@ TOGETHER = 64
 """Kept boxes that a compiled loop compares a box with before it looks whether one clashed."""
 
 at, int32 = np.uint64, np.int32
-"""An index that is not negative, for which Numba does not look whether it counts from the end, and a sum as wide as a float32:
-with others the loop over kept boxes is not one over vectors, and takes eight times as long."""
+"""An unsigned index, for which Numba does not check whether it counts from the end, and a sum as wide as a float32. With other
+types the loop over kept boxes does not use vectors."""
 
 
 @loop("T[:,::1], T[::1], T, float64, float64, int64")

@@ -1,6 +1,6 @@
 """Consecutive kept steps as lists of jobs: a program of an execution plan.
 
-With Python between two layers, whose code has left the cache meanwhile, each layer takes 40 to 140 us longer.
+Python between two layers would be slow, because the layers push its code out of the cache.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class _KeptRun:
         self._steps = [(one, one.step) for one in chains if isinstance(one.step, KeptStep)]
         owned = [(one.nodes[0].layer, step, job) for one, step in self._steps for job in step.jobs]
         self._owners, jobs = [(layer, step) for layer, step, _ in owned], [job for *_, job in owned]
-        """Whose each job is."""
+        """The layer and step of each job."""
         self._jobs, self._tops = JobList([job.job for job in jobs]), [job.top for job in jobs]
         self._before = [(one.nodes[0].layer, before) for one, step in self._steps if (before := step.before) is not None]
         self._addresses = dict.fromkeys((blob for job in jobs for blob in job.blobs), 0)
-        """Where the jobs have the blobs' numbers."""
+        """The addresses of the blobs' numbers in the jobs."""
         for blob in self._addresses:
             blob.watched = True
         self._watched: list[SyncedMemory] = []
@@ -48,7 +48,7 @@ class _KeptRun:
         self._loan: ArenaSlice | None = None
         made = {top for one in chains for top in one.nodes[0].tops}
         self._given = [blob for one in chains for blob in one.nodes[0].bottoms if blob not in made] if arena else []
-        """What layers before the list have made, whose memory may be gone."""
+        """Tops of layers before the list, whose memory may have been freed."""
         self._chains, self._behind = chains, behind
         self._keeping = _keeping(chains)
         self._prepared: object = None
@@ -126,7 +126,7 @@ class JobLists:
         self._arena = Arena.of(plan.memory) if plan.memory else None
         self._asked_for: frozenset[str] = frozenset()
         self._at_once = 1
-        """How many jobs run before Ctrl-C is heeded."""
+        """The number of jobs between two checks for Ctrl-C."""
         self._runs: dict[tuple[int, int], _KeptRun] = {}
         """By the first layer and the last one that could follow."""
 

@@ -17,7 +17,7 @@ from minicaffe.threads import get_num_threads, parts
 from .vectors import turn
 
 AXES = 4
-"""Of the loop: an array's axes that follow one another in memory count as one."""
+"""Axes of the loop. Adjacent axes that are contiguous in memory count as one."""
 
 at = np.uint64
 """An index that is not negative: Numba then does not look whether it counts from the end."""

@@ -8,7 +8,7 @@ both, and contiguous numbers come without a miss. If more filters follow, the co
 Meanwhile the next weights, or the pixels of the next tile, are prefetched. If windows are pixels, and there are few filters for
 each, columns are read in place.
 
-If there are few windows, making panels takes a tenth of the time: a layer then keeps the panels of all weights (make_panels).
+If there are few windows, making panels takes long: a layer then keeps the panels of all weights (make_panels).
 Each sum is made in the order of K, whatever the strips and the threads. The epilogue is that of epilogue.py: v = sum * scale +
 shift, then v or, where v < 0, slope * v.
 """
@@ -26,10 +26,9 @@ at = np.uint64
 """An index that is not negative: Numba then does not look whether it counts from the end."""
 
 AHEAD = 3
-"""How many vectors ahead pixels are called into the cache while a tile is laid out."""
+"""The number of vectors by which pixels are prefetched while a tile is laid out."""
 WORTH_BESIDE = 12
-"""Filters for each tile, from which on it is worth the trouble to lay out windows beside the vectors: 12 of 14x14 maps' four
-tiles, of 512 channels, take 1.13 of the time."""
+"""Least filters for each tile for which it pays to lay out windows next to the vectors."""
 
 Numbers = tuple[int, ...]
 

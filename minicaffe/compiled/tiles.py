@@ -20,7 +20,7 @@ from minicaffe.compiled.vectors import Vectors
 LANES = 16
 """Depths of panels, and rows of Winograd's tiles, are multiples of it: whole vectors, whatever the processor."""
 AHEAD = 256
-"""How many numbers of a panel are called into the cache before they are needed."""
+"""The number of a panel's numbers that are prefetched."""
 
 
 def panel_rows(registers: Registers) -> int:

@@ -25,7 +25,7 @@ MOST_TURNED = 64
 """Numbers that `turn` goes along a row of y before it goes on to the next rows: it comes back to the same pages of x."""
 
 MASKED_BYTES = 64
-"""Of a vector: only with AVX-512 does a store under a mask take no longer than another on all processors."""
+"""Bytes of a vector. Only with AVX-512 is a masked store as fast as another on all processors."""
 
 
 class _Exp(NamedTuple):

@@ -27,21 +27,21 @@ from minicaffe.layers.conv.winograd_tiles import POINTS
 
 _p, _q = POINTS[1], POINTS[3]
 POWERS: Array = np.array([_p, _q, _p**2, _q**2, _p**3, _q**3, _p**2 + _q**2, _p**2 * _q**2], np.float32)
-"""What the transforms multiply by."""
+"""The factors in the transforms."""
 
 APART = 16
 """Numbers between two of the 36 matrices, which would else lie in the same lines of the cache."""
 
 NUMBERS = 1 << 17
-"""Of tiles, by which all panels of factors are multiplied before the next: 512 KB, which the second cache holds beside sums.
-R-FCN ResNet-50, whose rpn_conv/3x3 has 2048 channels, takes 0.99 of the time."""
+"""Numbers of tiles that all panels of factors multiply before the next tiles: 512 KB, which the second cache holds next to the
+sums."""
 
 SUMS, WINDOWS, TOTAL = 48, 72, 88
-"""Where in `line`, counted in rows of tiles' numbers, the sums of |x| begin: of the 24 pixels that tiles do not share, of the
-windows of a tile's 16 outputs, and of the whole tile."""
+"""The places in `line`, counted in rows of tiles' numbers, where sums of |x| begin: of the 24 pixels that tiles do not share,
+of the windows of a tile's 16 outputs, and of the whole tile."""
 
 FACTORS = 512
-"""Of each of the 36 matrices, that are made at a time: they are made in the first cache."""
+"""Numbers of each of the 36 matrices that are made at a time, in the first cache."""
 
 at = np.uint64
 

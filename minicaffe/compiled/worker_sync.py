@@ -1,7 +1,7 @@
 """Threads that wait for each other awake, in compiled loops and without the GIL.
 
-Waking a sleeping thread takes 20 to 40 us, and waking the one that waits for its end as long again: with layers of 100 us a
-second thread would gain nothing. So for a short time each thread spins on a word of memory instead of sleeping.
+Waking a sleeping thread, and later the thread that waits for its end, would take as long as a second thread saves in a small
+layer. So for a short time each thread spins on a word of memory instead of sleeping.
 
     helper    stand_by(words, number, ...)    is FREE, spins until it is GIVEN something, which it RUNS; after some time it
                                               is ASLEEP
@@ -62,7 +62,7 @@ LIST, NUMBER = 1, 2
 """The words behind it: the list's address; the helper's number there, the caller's is 0."""
 
 STEP = 16
-"""From one helper's word to the next: two lines of the cache, which a processor fetches together."""
+"""The distance between two helpers' words: two cache lines, which a processor fetches together."""
 
 ENDED, COUNT = 0, STEP
 WIDTH, ROOM, EACH, MOST_THREADS, FLAGS, FLAG_COUNT, HEAD = *range(COUNT + 1, COUNT + 7), 2 * STEP
@@ -83,11 +83,11 @@ MOST = 62
 """Helpers that can stand by, and be called: bits of a whole number."""
 
 SECONDS = 1e-3
-"""How long a thread looks before it sleeps: about what lies between two layers of a net that threads share."""
+"""Seconds for which a thread spins before it sleeps: about the time between two layers of a net that use several threads."""
 
 PAUSE = 8e-6
-"""How long a helper that was given something leaves the GIL to the caller, who is about to release it for its own part: a
-thread that finds the GIL taken sleeps."""
+"""Seconds for which a helper leaves the GIL to the caller after it was given work. The caller is about to release the GIL for
+its own part, and a thread that finds it taken sleeps."""
 
 
 def _emit_store(builder: Any, registers: Registers, *given: Any) -> None:
@@ -410,17 +410,17 @@ def looks() -> tuple[int, int]:
 
 
 class Apart:
-    """Sleeping threads, by the system's numbers, that are to be woken on another core than their waker's.
+    """Sleeping threads, by the system's numbers, that must wake on another core than their waker's.
 
-    In a virtual machine Linux takes a sleeping core for one that the host has taken away, and puts a woken thread on the
-    waker's core. Both then share its time, while the other core is idle, until Linux moves one, some 10 to 40 ms later: as long
-    as many nets take. So a thread may not use the waker's core while it wakes.
+    In a virtual machine Linux mistakes a sleeping core for one that the host has taken away, and puts a woken thread on the
+    waker's core. Both then share that core, and the other core is idle, until Linux moves one of them. That takes as long as
+    many nets. So a thread may not use the waker's core while it wakes.
     """
 
     def __init__(self, threads: Iterable[int]) -> None:
         self._threads = list(threads)
         self._sent: list[tuple[int, set[int]] | None] = [None] * len(self._threads)
-        """From which core a thread has been sent away, and on which it may run once it is awake."""
+        """The core from which each thread was sent away, and the cores on which it may run once it is awake."""
 
     def send_away(self, number: int) -> None:
         """Keep the thread with this number, which the calling thread is about to wake, off the caller's core."""
@@ -472,7 +472,7 @@ class AwakePool(Pool):
         self.words = np.full(count * STEP, ASLEEP, np.int64)
         """Each thread's word, and what belongs to it."""
         self.with_cores = min(count, threads.available_cores() - 1)
-        """How many of the threads have a core beside the caller's."""
+        """The number of threads with a core next to the caller's."""
         super().__init__(count)
         self._apart = Apart(thread.native_id or -1 for thread in self.threads)
 

@@ -131,7 +131,7 @@ P = ParamSpec("P")
 Y = TypeVar("Y")
 Arguments = Mapping[str, Any]
 Problem = Callable[[Arguments], str]
-"""What is wrong with a call's arguments together, or ""."""
+"""A check of a call's arguments together. It returns the problem, or ""."""
 
 
 def checked(function: Callable[P, Y], problem: Problem | None = None, /, **specs: str) -> Callable[P, Y]:

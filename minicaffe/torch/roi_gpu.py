@@ -26,7 +26,7 @@ from minicaffe.errors import Error
 from minicaffe.layers.roi.operator import RoiOperator
 
 OPERATORS = 64
-"""Of how many operators a thread keeps the kernels, with their scratch memory."""
+"""The number of operators whose kernels a thread keeps, with their scratch memory."""
 
 
 class Lent:

@@ -35,7 +35,7 @@ from minicaffe.proto import caffe_pb2
 Param = caffe_pb2.DataParameter
 UNKNOWN = 32767
 STEPS = 32
-"""Of a pixel, in UINT16FLOW."""
+"""Steps of a pixel in UINT16FLOW."""
 
 
 def slices_of(points: Sequence[int], channels: int) -> list[slice]:

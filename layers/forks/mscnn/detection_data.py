@@ -147,7 +147,7 @@ PAIRS = (
 )  # fmt: skip
 """Fields that have an effect together only."""
 ALONE = (("resize_height", "resize_ratio", "short_size"), ("crop_height", "crop_short_size"), ("min_scale", "low_scale_ratio"))
-"""Of each, one at most."""
+"""Groups of fields, of which at most one may be given."""
 
 
 class DetectionData(PrefetchingLayer):

@@ -206,7 +206,7 @@ def _add(slopes: Array, at: Any, differences: Array, scale: float) -> float:
 
 EVAL_BLOCK = "eval_detection_param"
 LEAST_SCORE = 0.005
-"""Of a box of YOLOv2's, after suppression."""
+"""Least score of a box of YOLOv2's after suppression."""
 YOLO, YOLO2, INTEL = "caffe-yolo", "caffe-yolov2", "Intel Caffe"
 Found = tuple[Array, Array, NDArray[np.intp]]
 """Boxes (n, 4), scores (n,), classes (n,)."""

@@ -35,7 +35,7 @@ from minicaffe.layers.neuron.functions import sigmoid
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 
 OBJECT, CLASSES = 4, 5
-"""Where a box's objectness is, and where its classes begin; before them are x, y, w, h."""
+"""The index of a box's objectness, and that of its first class. x, y, w, h come before them."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class RegionLoss(Forked, Loss):
         rescore = bool(param.rescore) and not self.is_yolo2
         self.scales = Scales(*weights, rescore=rescore, favours_small=not (param.rescore or self.is_yolo2))
         self.forwards = 0
-        """How many there have been."""
+        """The number of forwards so far."""
 
     def _kind(self, truths: Blob) -> str:
         if kind := self.choose_by_fork():
