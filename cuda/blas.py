@@ -32,8 +32,8 @@ TILE = 64
 """TILE of gemm.cu."""
 
 WORKSPACE = 32 << 20
-"""Bytes of a handle's workspace, as NVIDIA recommends for Hopper. Without one cuBLAS may allocate during a product, which a
-CUDA graph cannot hold."""
+"""Bytes of a handle's workspace, as NVIDIA recommends for Hopper. Without a workspace, cuBLAS may allocate memory during a
+product, which a CUDA graph cannot contain."""
 
 MOST_ROWS = 65535
 """Most blocks on a grid's second axis."""

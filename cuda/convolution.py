@@ -67,22 +67,24 @@ def _address(blob: Blob | None) -> int:
 
 
 WORKSPACE = 64 << 20
-"""About how many bytes of columns are made at a time (at least one window of one image)."""
+"""Approximate bytes of columns made at a time (at least one window of one image)."""
 
 MOST_AXES = 3
 """Most axes of the maps."""
 
 MANY, FEW = 256, 8
-"""A product in float32 is faster than cuDNN with as many channels; gradients are with fewer than FEW."""
+"""With at least MANY channels, im2col and a product in float32 are faster than cuDNN. Gradients also are with fewer than
+FEW."""
 
 FARTHEST = 1 << 29
 """Greatest extent, padding and stride of a window, so that sums of them fit 32 bits."""
 
 SMALL = 4096
-"""With fewer windows, a weight's gradient puts the images of a batch side by side for one product of them all."""
+"""Below this number of windows, a weight's gradient joins the images of a batch in one product."""
 
 Product = Callable[["Maps", int, int, int], None]
-"""convolve and its two gradients: the sizes, the addresses of two factors, the address of the product."""
+"""A function of the sizes, the addresses of two factors and the address of the product: convolve, or one of its two
+gradients."""
 
 
 @dataclass(frozen=True)

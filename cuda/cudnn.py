@@ -35,19 +35,19 @@ VARIABLE = "MINICAFFE_CUDNN"
 WAYS = ("auto", "off")
 
 OLDEST = (1, 28)
-"""Version of nvidia-cudnn-frontend; older ones have other handles."""
+"""Least version of nvidia-cudnn-frontend. Older ones have other handles."""
 
 WORKSPACE = 256 << 20
-"""Most bytes of workspace of a plan, and of a gradient that stays there until it is added: TF32's fast engines take as much."""
+"""Most bytes of workspace of a plan, which may include a gradient until it is added. TF32's fast engines need as much."""
 
 PLANS = 2048
-"""Most plans that a stream keeps; the one that was not used for longest goes first."""
+"""Most plans that a stream keeps. The least recently used one is dropped."""
 
 COMPANIONS = ("libcudart", "libcublasLt")
 """Libraries that cuDNN and its front end open by their names."""
 
 Kind = Literal["forward", "data", "weight"]
-"""y from x and the weights, x's gradient from y's and the weights, the weights' gradient from x and y's."""
+"""y from x and the weights; x's gradient from y's and the weights; the weights' gradient from x and y's."""
 
 Shape = tuple[int, int, int, int]
 

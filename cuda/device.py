@@ -273,7 +273,7 @@ class _Local(threading.local):
     device: Device | None = None
     """The device whose context is current."""
     stream: Stream | None = None
-    """The innermost of Device.running."""
+    """The stream of the innermost Device.running."""
     running: Stream | None = None
     """The device's current stream, while the device is current in every sense. Launches then need not look for it."""
     ordinal: int | None = None

@@ -60,9 +60,9 @@ class Replay:
     made: Fingerprint
     """The layers' fingerprint: their numbers are read again."""
     attributes: list[tuple[Layer, Mapping[str, object]]]
-    """The layers', which forwards of other shapes change."""
+    """The layers' attributes, which forwards of other shapes change."""
     memories: list[tuple[Blob, SyncedMemory]]
-    """The blobs that must have the memory that they had."""
+    """The blobs that must still have the same memory."""
     read: list[tuple[SyncedMemory, DeviceMemory, int]]
     """The inputs from outside the part, with their numbers of elements."""
     tables: list[tuple[SyncedMemory, int]]

@@ -20,10 +20,10 @@ BLOCKS = 6 * 132
 """Most blocks that pool slabs of channels: as many as an H200 runs at a time, STACK of roi_slabs.cuh on a multiprocessor."""
 
 SLAB, LANES, TILE = 64, 4, 64
-"""The bytes of a pixel in a slab of channels; the threads for them, and the bins of a block: roi_slabs.cuh."""
+"""The bytes of a pixel in a slab of channels, the threads for them, and the bins of a block, as in roi_slabs.cuh."""
 
 BIN = 8
-"""ints of a Bin of roi_slabs.cuh, or more."""
+"""At least the ints of a Bin of roi_slabs.cuh."""
 
 SHARED = 47 * 1024
 """Bytes of shared memory for backward's planes of the map: CELLS of roi.cuh."""
@@ -35,10 +35,10 @@ SIDE, EACH, WARPS = 4, 2, 4
 """SIDE, EACH and WARPS of roi_means.cuh."""
 
 LEAST_WARPS, MOST_WARPS = 4, 8
-"""Warps that share the rois of some rows, in the backward of maxima: MOST_WARPS of roi_winners.cuh. A wide row has fewer."""
+"""Warps that divide the rois of some rows, in the backward of maxima: MOST_WARPS of roi_winners.cuh. A wide row has fewer."""
 
 TABLE = 2**24
-"""About how many weights of ROIAlign's mean are made at a time (at least one roi's)."""
+"""Approximate number of weights of ROIAlign's mean made at a time (at least one roi's)."""
 
 
 class Sizes(NamedTuple):

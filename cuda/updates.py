@@ -10,7 +10,7 @@ from minicaffe.blob import Blob
 from .device import THREADS, current, launch, launch_blocks
 
 RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
-"""The order is that of updates.cu."""
+"""The rules in the order of updates.cu."""
 
 SUMS = 64
 """Most blocks that sum one blob's squares."""

@@ -50,7 +50,7 @@ PUBLIC = {
     "tracer": "tracing.tracer",
     "weights": "formats.weights",
 }
-"""minicaffe.NAME, as in the documents and pycaffe's scripts, and the module's place."""
+"""minicaffe.NAME, as in the documents and pycaffe's scripts, and the module's real name."""
 
 
 class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
@@ -116,12 +116,12 @@ def _public(name: str) -> str | None:
 
 
 PYCAFFE = {"caffe._caffe": "minicaffe.pycaffe"}
-"""Modules of pycaffe with another name here."""
+"""Modules of pycaffe that have another name here."""
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 # realpath: in a checkout, the folders are links
 _ROOTS = [os.path.realpath(os.path.join(_PACKAGE, name)) for name in ("", "layers", "proto", "cuda")]
 allowed_folders: dict[str, str] = {}
-"""By the name of a package or module, the folder that holds it and need not be on sys.path."""
+"""The folder of each package or module by name. The folder need not be on sys.path."""
 
 
 def is_own(spec: ModuleSpec) -> bool:

@@ -54,7 +54,7 @@ class BlobMemory:
         self.asked_for: Collection[str] = ()
         """Names of blobs to keep in one forward."""
         self.stay: Collection[str] = ()
-        """Names of blobs whose memory stays where it is, for CUDA graphs."""
+        """Names of blobs whose memory must not move, for CUDA graphs."""
         self.lives = lifetimes(nodes, keep)
         self.blobs = {name: blob for made in self.lives.made for name, blob in made.items()}
         tops = {name: blob for node in nodes for name, blob in zip(node.top_names, node.tops, strict=True)}

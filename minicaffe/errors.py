@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 LONGEST_WORD, LONGEST = 1000, 20_000
-"""Characters of one word, and of a whole message."""
+"""Most characters of one word, and of a whole message."""
 _LONG_WORD = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
 _OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 UNSEEN = re.compile(
@@ -36,7 +36,7 @@ without newline and tab."""
 
 
 _ESCAPED = re.compile(rf"['\n\t\\{UNSEEN.pattern[1:]}")
-"""Inside $'...'."""
+"""The characters to escape inside $'...'."""
 
 
 def written_out(text: str) -> str:
@@ -266,7 +266,7 @@ def memory_errors_as(kind: type[Error], what: str, for_what: str = "", next_step
 
 
 _options: frozenset[str] | None = None
-"""The options of the command that runs; None in a program, whose reader may use either way."""
+"""The options of the running command. None in a program, where messages may name options and Python alike."""
 
 
 @contextmanager

@@ -162,7 +162,7 @@ OTHERS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-"""Other things that a name may lead to: opening one may block, and reading it may never end."""
+"""Other kinds of files. Opening one may block, and reading it may never end."""
 
 
 def opened(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:

@@ -98,10 +98,11 @@ def runs_of(window: Window, output: tuple[int, ...]) -> PhaseLayout:
 
 
 GAPS_COST = 12
-"""Filters of a group times gaps for each window; from here on, columns without gaps are cheaper."""
+"""Limit of a group's filters times gaps for each window. Above it, columns without gaps are cheaper."""
 
 WIDE, FEW = 64, 32
-"""Windows in a row: enough of a run without its neighbours; but for few filters, whose products take no longer than that."""
+"""Least windows in a row that are long enough as a run of their own, and least filters for that. The products of fewer filters
+take no longer than such runs."""
 
 
 class Columns:

@@ -30,7 +30,7 @@ from minicaffe.reads import UNREAD, Axis
 from minicaffe.threads import get_num_threads
 
 MOST_MAPS = 32
-"""For how many shapes a layer keeps what the GPU's products need to know."""
+"""Most shapes for which a layer keeps the facts that the GPU's products need."""
 
 PIXEL = Window(kernel=(1,), stride=(1,), pad=(0,), dilation=(1,))
 """The window of a convolution without spatial axes: a matrix product."""

@@ -51,9 +51,9 @@ class WeightCache:
         self._factors: Array | None = None
         self._panels: Array | None = None
         self._of: Array | tuple[Blob, Unchanged] | None = None
-        """A copy of the weights that the factors are of, or what tells whether the weights are still the same."""
+        """A copy of the weights to which the factors belong, or the blob and a check that it is unchanged."""
         self._how: tuple[Window, int] | None = None
-        """The windows and the groups that the factors are of."""
+        """The window and the groups of the factors."""
         self._now: tuple[Blob, Unchanged] | None = None
 
     @property

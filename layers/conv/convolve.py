@@ -28,20 +28,19 @@ from .columns import Columns
 from .window import Window
 
 BLOCK_BYTES = 6 << 20
-"""About how many bytes of columns and of products with them are made at a time (at least LEAST columns, or one row of
-windows)."""
+"""Approximate bytes of columns, and of products with them, made at a time (at least LEAST columns, or one row of windows)."""
 
 LEAST, LEAST_SHARED = 512, 128
-"""Least columns of a product: with fewer, BLAS packs the weights for little work. LEAST_SHARED: where rows are cut only to
-occupy all threads."""
+"""Least columns of a product: with fewer, BLAS packs the weights for little work. LEAST_SHARED: the same if rows are cut only
+to occupy all threads."""
 
 LEAST_PRODUCT = 1 << 20
 """Least multiplications of a part of a product that is cut for the threads. OpenBLAS rounds smaller products differently, so
 results would depend on the number of threads. So many cost about as much as a task."""
 
 MOST_ALONE, COPIED = 16 << 20, 8
-"""Multiplications of a convolution that one thread computes as soon as a second one would have begun, and taken the GIL in
-between; and in place of how many a byte of its columns counts."""
+"""Multiplications that one thread computes before a second thread would have started and taken the GIL; and the
+multiplications that a byte of the columns counts for."""
 
 SUMS = 8
 """Tasks that share a weight gradient's channels, each with a sum of its own, whatever the number of threads."""
@@ -50,7 +49,7 @@ FEWEST_CHANNELS = 8
 """Channels for each task that has them to itself."""
 
 MOST_DIRECT = 4096
-"""Columns of a product on the data itself: what comes after it finds them in cache."""
+"""Most columns of a product on the data itself, so that the epilogue finds them in cache."""
 
 JOINED, JOINED_BYTES = 128, 128 << 10
 """Windows of an image, or bytes of its columns, below which several images make a block."""

@@ -12,7 +12,7 @@ from minicaffe.kernels import kernel
 from minicaffe.threads import kept_scratch, parts, run
 
 LEAST = 1 << 20
-"""Multiplications that are worth a thread."""
+"""Least multiplications that are worth a thread."""
 
 FEW = 8
 """The rows are few if there are at least FEW times as many columns."""

@@ -30,7 +30,8 @@ from .window import Window
 from .winograd_tiles import TAPS, TILE, Block, Tiling, each_piece, pieces
 
 LIMIT = 16
-"""The sum over a tile of equal values is 4 times that over a window. Trained nets have hardly any tiles above 16 times."""
+"""Limit of a tile's sum relative to a window's. For equal values the ratio is 4. In trained nets hardly any tile exceeds
+16."""
 
 NEAR = 1 << 16
 """Numbers that are read at a time."""

@@ -51,7 +51,7 @@ POINTS = (0.0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)
 TILE = 4
 """Outputs of a tile, on each axis; it takes TILE + 2 inputs and as many products."""
 TOGETHER = 4
-"""Tiles that lie side by side and are transformed by one matrix: a product of 6 x 6 alone is too small to be fast."""
+"""Adjacent tiles that one matrix transforms. A product of 6 x 6 alone is too small to be fast."""
 
 
 def cook_toom(points: tuple[float, ...]) -> tuple[Array, Array, Array]:
@@ -144,7 +144,7 @@ def _slice(first: int, stride: int) -> slice:
 STEP = TILE * TOGETHER
 """Output columns of a group of tiles, which are transformed together."""
 MOST_GROUPS = 8
-"""Groups of tiles side by side in a block; more rows under each other instead share the rows that tiles overlap on."""
+"""Most groups of tiles side by side in a block. More rows below each other share the rows in which tiles overlap."""
 
 
 @dataclass(frozen=True)

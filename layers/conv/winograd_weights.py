@@ -44,11 +44,11 @@ from .winograd_tiles import ACROSS, AT, BACK, BT, TAPS, Block, Scratch, Tiling, 
 
 A: Array = np.ascontiguousarray(AT.T)
 WORKERS = 8
-"""The threads that the tiles are cut for."""
+"""The number of threads for which the tiles are cut."""
 WAYS = {"x": (2, ACROSS, BT), "dy": (0, BACK, A)}
 """The overlap of tiles, and the matrices across and down. A dy A^T has from_tiles' matrices, transposed."""
 MOST_BYTES = 48 << 20
-"""About how many bytes of tiles are made at a time, of x and dy together."""
+"""Approximate bytes of tiles of x and dy together, made at a time."""
 MOST_SUMS = 16 << 20
 """Approximate bytes of sums at a time, if the tiles of dy are made only once."""
 

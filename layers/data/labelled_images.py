@@ -113,7 +113,7 @@ LISTED = {
     caffe_pb2.ImageDataParameter.IMAGE: "LABEL",
     caffe_pb2.ImageDataParameter.NONE: "",
 }
-"""By label_type: what follows the name on a line of the list."""
+"""The words after the image's name on a line of the list, by label_type."""
 
 
 class ImageSegData(PrefetchingLayer):

@@ -63,7 +63,7 @@ def targets(anchors: Array, boxes: Array, epsilon: float) -> Array:
 BLOCK = "squeezedet_param"
 NEEDED = ("classes", "anchors_per_grid", "pos_conf", "neg_conf", "lambda_bbox")
 SIDE = 416
-"""The image's width and height in pixels, where transform_param has no crop_size."""
+"""The image's width and height in pixels, if transform_param has no crop_size."""
 
 
 class SqueezeDetLoss(Loss):

@@ -19,7 +19,7 @@ from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.proto import caffe_pb2
 
 LOG_THRESHOLD = 1e-20
-"""A probability below it counts as it."""
+"""Lower limit of a probability."""
 
 
 class MultinomialLogisticLoss(ImageLoss):

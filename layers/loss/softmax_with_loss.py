@@ -31,7 +31,7 @@ from .loss import Loss
 from .softmax import softmax
 
 FLT_MIN = 2.0**-126
-"""The smallest normal float32: a probability below it counts as it."""
+"""The smallest normal float32, the lower limit of a probability."""
 
 
 class SoftmaxWithLoss(Loss):

@@ -30,7 +30,7 @@ class Neuron(Layer):
     keeps_input = True
     copies = (0, 0)
     kernel = ""
-    """Its forward kernel in cuda/neuron.cu; the backward one has _backward after that."""
+    """The name of its forward kernel in cuda/neuron.cu. The backward kernel's has the suffix _backward."""
 
     def value(self, x: Array, out: Array) -> None:
         """Write f(x) to out, which may be x."""

@@ -57,7 +57,7 @@ WHOSE |= {NVIDIA_17[:3]: "NVIDIA Caffe 0.17", NVIDIA_17: "NVIDIA Caffe 0.17"}
 HAPPYNEARS_FRACTION = 0.99
 """moving_average_fraction by default in caffe-windows; elsewhere it is 0.999."""
 COPIED = 2
-"""NVIDIA's first forwards, which copy the batch's statistics."""
+"""NVIDIA's first forwards, which copy the batch's statistics instead of averaging."""
 
 
 class BatchNorm(Forked, Channelwise):

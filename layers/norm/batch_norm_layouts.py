@@ -24,7 +24,7 @@ LEARNT = ("scale", "bias")
 LAYOUTS = "BVLC's has 3 blobs (mean and variance as sums, factor), Intel's 4 or 5, NVIDIA's of 0.15 5, of 0.17 3 or 5"
 BY_FORK = "by the fork"
 NVIDIA_LEAST_EPS = 1e-5
-"""0.17's least eps."""
+"""The least eps of 0.17."""
 TITLES = {
     BVLC: "BVLC's", NVIDIA_17: "NVIDIA's of 0.17", NVIDIA_17[:3]: "NVIDIA's of 0.17 without scale_bias",
     NVIDIA_15: "NVIDIA's of 0.15", INTEL: "Intel's", INTEL[:4]: "Intel's without bias",

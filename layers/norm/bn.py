@@ -63,7 +63,7 @@ class BN(Forked):
         Kind(SEGNET, ("segnet", "noh", "synopsys"), f"{len(BLOBS[SEGNET])} blobs: {', '.join(BLOBS[SEGNET])}"),
     )
     kind: str
-    """PSPNET or SEGNET; "" until something tells it."""
+    """PSPNET or SEGNET; "" until it is known."""
     inverse_std: Blob
     """1 / sqrt(var + eps) of the last forward, (C,); 1 with INFERENCE."""
 

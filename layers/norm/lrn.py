@@ -27,13 +27,13 @@ from minicaffe.threads import Scratch, parts, run
 WITHIN_CHANNEL = caffe_pb2.LRNParameter.NormRegion.Value("WITHIN_CHANNEL")
 
 BLOCK = 1 << 17
-"""About how many numbers are worked on at a time, so that they stay in cache."""
+"""Approximate count of numbers processed at a time, so that they stay in cache."""
 
 SHORTEST_RUN = 64
-"""Fewest pixels of a map taken at a time."""
+"""Least pixels of a map taken at a time."""
 
 CHANNELS, PIXELS = (0,), (1, 2)
-"""The axes of a part that sums go over."""
+"""The axes of a part along which sums run."""
 
 
 class Neighbours(NamedTuple):

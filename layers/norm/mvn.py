@@ -34,7 +34,7 @@ class MVN(Layer):
     weight_names = ()
     copies = (1, 1)
     axes: tuple[int, ...]
-    """The top's axes that a mean is taken over."""
+    """The top's axes along which a mean is taken."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.param.mvn_param.add_eps_before_sqrt:

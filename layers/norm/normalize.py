@@ -31,7 +31,7 @@ from minicaffe.reads import Axis
 
 SSD, HAPPYNEAR = "SSD", "happynear"
 SSDS = ("ssd", "refinedet", "beniz", "mkfrcnn", "nv17", "yolo", "intel", "synopsys", "textboxes", "opencv")
-"""The forks with SSD's."""
+"""The forks with SSD's layer."""
 LEAST = 1e-6
 """The number that happynear's layer adds to the sums."""
 

@@ -35,7 +35,7 @@ MAX, AVE, STOCHASTIC = Param.MAX, Param.AVE, Param.STOCHASTIC
 INTEL = "Intel"
 
 LEAST_BYTES = 1 << 20
-"""Fewest bytes of maps that are worth a thread."""
+"""Least bytes of maps that are worth a thread."""
 
 
 class Pooling(Forked):

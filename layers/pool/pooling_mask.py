@@ -19,7 +19,7 @@ from minicaffe.threads import Scratch
 from .pooling_windows import PoolAxis, window_taps
 
 MOST_TAPS = 25
-"""Dealing out pays for windows of no more taps than this: beyond the windows, it looks at all that they reach."""
+"""Most taps of windows for which it pays to deal out the map: dealing out reads all pixels that windows reach."""
 
 
 def first_maximum(x: Array, y: Array, lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch) -> NDArray[np.intp]:

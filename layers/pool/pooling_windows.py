@@ -30,10 +30,10 @@ LOWEST = float(-np.finfo(np.float32).max)
 """The maximum of an empty window. A pixel that is not above it (NaN, -inf) never wins."""
 
 BLOCK_BYTES = 1 << 21
-"""About how many bytes of maps are pooled at a time, so that what is made on the way stays in cache."""
+"""Approximate bytes of maps pooled at a time, so that temporaries stay in cache."""
 
 LINE = 16
-"""Numbers of a line of the cache: passes over rows that begin with one are faster."""
+"""Numbers of a cache line. Passes over rows that begin with a line are faster."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class SPP(Layer):
     weight_names = ()
     copies = (0, 1)
     levels: list[tuple[Pooling, Blob]]
-    """Each level's pooling and what it gives, (N, C, bins, bins)."""
+    """Each level's pooling and its result (N, C, bins, bins)."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.height = self.param.spp_param.pyramid_height

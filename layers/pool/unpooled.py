@@ -23,7 +23,7 @@ PIECE = 1 << 15
 """Indices converted at once: 256 KB, which stay in a core's cache."""
 
 Places = Callable[[], Iterator[tuple[slice, NDArray[np.intp]]]]
-"""Piece by piece of the numbers of some maps: the piece, and its pixels (maps, numbers), counted through all those maps."""
+"""Yields pieces of some maps' numbers: the piece, and its pixels (maps, numbers), counted through all these maps."""
 
 
 def put_by_definition(x: Array, mask: Array, y: Array) -> bool:

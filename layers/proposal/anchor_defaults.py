@@ -24,11 +24,11 @@ from minicaffe.files import read_text
 FOLDERS = ("", "rpn", "lib/rpn")
 """Places of the file below a folder; py-faster-rcnn has lib/rpn."""
 HIGHEST = 5
-"""Folders above the prototxt that are looked into; py-faster-rcnn has models/DATA/NET/METHOD/test.prototxt."""
+"""Most folders above the prototxt to search. py-faster-rcnn has models/DATA/NET/METHOD/test.prototxt."""
 MOST = 10_000
-"""Numbers in a default."""
+"""Most numbers in a default."""
 RATIOS, SCALES = [0.5, 1, 2], [8, 16, 32]
-"""py-faster-rcnn's."""
+"""The defaults of py-faster-rcnn."""
 NAMES = ("base_size", "ratios", "scales")
 """The parameters that make the anchors."""
 CALLS = {"range": "range", "xrange": "range"}
@@ -36,7 +36,7 @@ CALLS |= {f"{module}.{name}": name for module in ("np", "numpy") for name in ("a
 HEADER = re.compile(r"^def generate_anchors\s*\(", re.MULTILINE)
 HEADER_END = re.compile(r"\)\s*:")
 LONGEST = 2000
-"""Characters of a header."""
+"""Most characters of a header."""
 OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

@@ -19,7 +19,7 @@ from minicaffe.blob import Array
 from .param_str import StandIn, layer_parameters, whole_parameter
 
 MOST = 10_000
-"""Anchors at one position; Faster R-CNN has 9."""
+"""Most anchors at one position; Faster R-CNN has 9."""
 
 
 def generate_anchors(

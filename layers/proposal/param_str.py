@@ -48,7 +48,7 @@ class StandIn(Layer):
     param_keys: ClassVar[tuple[str, ...]] = ()
     """The keys of param_str that the layer reads. A subclass that reads more names them all."""
     inert_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys that the original does not read, or that change nothing in the phase that is built."""
+    """Keys that the original does not read, or that change nothing in the supported phase."""
 
     @classmethod
     def top_names(cls, count: int) -> Sequence[TopName]:

@@ -29,7 +29,7 @@ SCALES, RATIOS = (16, 32), (0.5, 1, 2)
 MIN_SIZE = 16
 """Least size of a proposal, in pixels of the unscaled image."""
 LEVELS = 4
-"""Maps to pool from, 4 to 32 pixels a cell."""
+"""Maps to pool from, with cells of 4 to 32 pixels."""
 
 
 class PyramidProposal(DynamicTops, StandIn):

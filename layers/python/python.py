@@ -52,7 +52,7 @@ STAND_INS: Kinds[tuple[str, str]] = Kinds(
 OTHER_FORMS: Kinds[tuple[str, str]] = Kinds(
     {("rpn.proposal_layer", "ProposalLayer"): "minicaffe.layers.proposal.pyramid_rois:PyramidProposal"}
 )
-"""Layers of another repository with the name of one of these, and with another number of bottoms."""
+"""Layers of another repository with the same name and another number of bottoms."""
 
 ORIGINS = {
     "SSH": "SSH (github.com/mahyarnajibi/SSH)",
@@ -65,7 +65,7 @@ ORIGINS = {
     "rpn.proposal_target_layer_mrcnn": "FPN (github.com/unsky/FPN)",
     "rpn.as_rois_mrcnn": "FPN (github.com/unsky/FPN)",
 }
-"""The repositories of other Python layers: of a package, a module or a class; the longest name that fits counts."""
+"""The repositories of other Python layers, by a package, module or class. The longest matching name counts."""
 
 ANY = "*"
 """A name that stands for every module that sys.path reaches."""

@@ -26,7 +26,7 @@ from .roi_geometry import RoiPlan, rois_problem
 POSITIVE = ("pooled_h", "pooled_w", "group_size", "sample_num", "sample_per_part")
 
 MOST_SAMPLES = {"sampling_ratio": 1000, "sample_num": 1000, "sample_per_part": 1000}
-"""Most samples along a side of a bin. No map has use for more, and memory and time grow with them."""
+"""Most samples along a side of a bin. No map needs more, and memory and time grow with them."""
 
 
 class ArgumentError(Error):

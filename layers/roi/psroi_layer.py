@@ -26,7 +26,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.threads import Scratch, get_num_threads, parts, run
 
 PART = 2**23
-"""Bytes of maps that are worked on at a time, about."""
+"""Approximate bytes of maps processed at a time."""
 
 
 class PSROILayer(RoiLayer):
@@ -152,7 +152,7 @@ NONE = 2**40
 """The offset of a pixel that no sample reads: past any map."""
 
 CHUNK = 2**22
-"""Bytes of weighted rows that backward makes at a time, about."""
+"""Approximate bytes of weighted rows that backward makes at a time."""
 
 
 class GridTaps(NamedTuple):

@@ -46,7 +46,7 @@ BLOCK = 256
 """Terms of a bin whose offsets one NumPy call computes."""
 
 CHUNK = 2**18
-"""Terms that backward lists at a time, about."""
+"""Approximate number of terms that backward lists at a time."""
 
 
 class Spans(NamedTuple):

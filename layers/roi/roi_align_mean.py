@@ -36,10 +36,10 @@ from .roi_geometry import AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corn
 from .roi_samples import SamplePlan, Samples, bilinear_taps
 
 PART = 2**22
-"""Bytes of maps that are worked on at a time, about."""
+"""Approximate bytes of maps processed at a time."""
 
 PAD = 16
-"""Numbers between pixels: at a distance of a power of two they would share few cache lines."""
+"""Numbers between pixels. At a distance of a power of two, pixels would share few cache lines."""
 
 
 @kernel

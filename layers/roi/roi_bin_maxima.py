@@ -35,7 +35,7 @@ BINS = 4096
 """Bins that one step works on."""
 
 ROW_BYTES = 128
-"""Channels of a task: as many as this has room for."""
+"""Bytes of a task's channels in a row."""
 
 SUMS = 2**18
 """Sums of a task of backward, unless one channel has more."""
@@ -44,7 +44,7 @@ VALUES = 2**17
 """Values that one step of backward adds."""
 
 PIXEL_BITS = 31
-"""Low bits of a key: the pixel, counted from the last; a blob has fewer than 2^31 elements."""
+"""Low bits of a key: the pixel, counted from the last one. A blob has fewer than 2^31 elements."""
 
 
 def maxima_by_definition(x: Array, plan: BinPlan) -> tuple[Array, NDArray[np.int32]]:

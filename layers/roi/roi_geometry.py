@@ -19,10 +19,10 @@ from minicaffe.blob import Array
 Ints = NDArray[np.int64]
 
 LIMIT = 2.0**29
-"""Largest coordinate, in the image or on the map: beyond it the originals' int arithmetic overflows."""
+"""Largest coordinate, in the image or on the map. Beyond it, the originals' int arithmetic overflows."""
 
 LOWEST = -float(np.finfo(np.float32).max)
-"""-FLT_MAX, where the originals' maxima start, in double nets too: what is not greater never wins."""
+"""-FLT_MAX, where the originals' maxima start, in double nets too. A number that is not greater never wins."""
 
 
 class Bins(NamedTuple):
@@ -111,7 +111,7 @@ class RoiPlan(Generic[Places]):
 BinPlan = RoiPlan[Bins]
 
 Cut = Callable[[Array, Array, int], AxisSteps]
-"""(first (R,), last (R,), how many bins) -> the bins along one axis."""
+"""(first (R,), last (R,), number of bins) -> the bins along one axis."""
 
 
 def cut_corners(halfway: Array, corners: Array, pooled: tuple[int, int], cut: Cut) -> RoiSteps:

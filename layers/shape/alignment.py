@@ -25,7 +25,7 @@ from .concat import Concat
 from .crop import BVLC, LONGJON, Crop
 
 Map = tuple[int | None, Any, Any]
-"""axis, and a and b: one value, or one for each axis behind it."""
+"""axis, and a and b: one value, or one for each axis after it."""
 
 IDENTITY: Map = (None, 1, 0)
 

@@ -87,19 +87,19 @@ class Taps:
 
 
 Run = tuple[slice, slice, slice]
-"""Places of the result, those before them and those after them."""
+"""Places of the result, and the places before and after them."""
 
 Band = tuple[slice, slice, Array]
-"""Places of the result, the places that they are made of, and the shares: a row for each of the first."""
+"""Places of the result, the places that they read, and the weights: a row for each place of the result."""
 
 ROWS, COLUMNS = 8, 16
-"""Rows, or columns, that one band makes: fewer are too small a product, more have too many zeros."""
+"""Rows, or columns, that one band makes. Fewer are too small a product; more have too many zeros."""
 
 SPARSE = 6
 """If y has fewer than 1 / 6 of x's numbers, the four neighbours of each are gathered, because most of x is not read."""
 
 FEW = 4
-"""Most runs on an axis for which views of the rows and columns that are read beat the product."""
+"""Most runs on an axis for which views of the rows and columns are faster than the product."""
 
 BLENDED = 1 << 16
 """Numbers of the rows blended at once: 256 KB of float32, which stay in a core's cache."""

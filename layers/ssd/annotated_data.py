@@ -138,7 +138,7 @@ OWN_FIELDS = (
 
 
 MOST_TRIALS = 10_000
-"""Most boxes that are drawn for one image; SSD draws 300."""
+"""Most boxes drawn for one image; SSD draws 300."""
 
 
 class AnnotatedTransform:

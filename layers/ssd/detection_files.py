@@ -43,7 +43,7 @@ Resize = caffe_pb2.ResizeParameter
 
 
 LARGEST = 2**31 - 1
-"""Pixels of a side: Caffe's int."""
+"""Most pixels of a side: the greatest int in Caffe."""
 
 
 class Sized(NamedTuple):
@@ -106,7 +106,7 @@ def margins(image: Sized, resize: caffe_pb2.ResizeParameter) -> Array:
 
 
 MOST_CLASSES = 1_000_000
-"""Most classes of detections: there is a list of them."""
+"""Most classes of detections, because there is a list of them."""
 
 
 def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
@@ -312,7 +312,7 @@ def number_or_text(name: str) -> int | str:
 
 KINDS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP"}
 LEAST = 0.6
-"""The score that is drawn where visualize_threshold is not given."""
+"""The least score that is drawn if visualize_threshold is not given."""
 
 
 def pictures_asked(layer: Layer, bottoms: int) -> DetectionPictures | None:

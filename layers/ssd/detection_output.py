@@ -31,7 +31,7 @@ from .detection_files import DetectionFiles, files_asked
 from .detection_rows import image_detections, rows_of_classes
 
 FIELDS_OF_CELLS = ("side", "num_box", "coords", "nms_threshold", "biases", "label_map_file")
-"""The fields that caffe-yolov2's alone has."""
+"""The fields that only caffe-yolov2's layer has."""
 
 
 class DetectionOutput(DynamicTops, Forked):

@@ -222,7 +222,7 @@ MAX_NEGATIVE = caffe_pb2.MultiBoxLossParameter.MAX_NEGATIVE
 HARD_EXAMPLE = caffe_pb2.MultiBoxLossParameter.HARD_EXAMPLE
 
 SMALL = 1e-5
-"""A box of a smaller area than this is never mined where nms_param is given."""
+"""With nms_param, a box with a smaller area is never mined."""
 
 
 def mining_type(layer: Layer, param: Param) -> int:

@@ -25,10 +25,10 @@ from minicaffe.layer import Costs, data_bytes
 from minicaffe.mode import TEST
 
 MOST_PIXELS = 10**9
-"""The largest size, and ratio, that float32 and whole numbers take."""
+"""The largest size, and ratio, that float32 and whole numbers allow."""
 
 MOST_BOXES = 10_000
-"""Boxes at one position; SSD has 6 at most."""
+"""Most boxes at one position; SSD has at most 6."""
 
 
 class PriorBox(Forked):

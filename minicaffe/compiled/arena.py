@@ -21,7 +21,7 @@ from minicaffe.blob_memory import GONE, BlobMemory
 from minicaffe.threads import get_num_threads
 
 PARTS, PLACES = 4, 64
-"""A blob that is such a part of the memory at most, a quarter, looks for such a place among so many: larger ones leave none."""
+"""A blob of at most 1 / PARTS of the memory looks for a place among PLACES. Larger blobs leave no free places."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class ArenaSlice:
     ends: list[str] = field(default_factory=list)
     blobs: list[tuple[Blob, SyncedMemory]] = field(default_factory=list)
     closed: list[tuple[SyncedMemory, str]] = field(default_factory=list)
-    """Each memory, and what is said of it."""
+    """Each memory, and the message of an error for a later access."""
     later: list[tuple[SyncedMemory, str]] = field(default_factory=list)
 
     def holds(self) -> bool:
@@ -82,7 +82,7 @@ class Arena:
         """The memory that is lent."""
         self._loans = WeakSet[ArenaSlice]()
         self._later: list[tuple[SyncedMemory, str, int]] = []
-        """Lent memory that is open, until the forward has ended, and the first layer of its list."""
+        """Lent memory that stays open until the forward ends, its message, and the first layer of its list."""
 
     @classmethod
     def of(cls, memory: BlobMemory) -> Arena:

@@ -38,7 +38,7 @@ Sizes = tuple[int, ...]
 Shapes = tuple[Sizes, Sizes, Sizes]
 
 at = np.uint64
-"""An index that is not negative: Numba then does not look whether it counts from the end."""
+"""An unsigned index, for which Numba does not check whether it counts from the end."""
 
 PAIR = "UniTuple(int64, 2)"
 STRIPS = f"Tuple(({PAIR}, {PAIR}, {PAIR}, int64, int64[::1], int64[:,::1]))"
@@ -49,16 +49,16 @@ SHAPE = "UniTuple(int64, 6)"
 FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 
 MOST_LANES = 128
-"""Numbers of 8 vectors of 512 bits, which lie behind sums."""
+"""Numbers of 8 vectors of 512 bits, which follow the sums."""
 
 MOST_EACH = 4
-"""Kernels for each channel; with more, products of matrices are as fast."""
+"""Most kernels for each channel. With more, products of matrices are as fast."""
 
 STRIP, STRIP_OF_TAPS = 2048, 512
-"""Sums that are made at a time; STRIP_OF_TAPS: where they are made for each tap."""
+"""Sums that are made at a time; STRIP_OF_TAPS: for sums made for each tap."""
 
 MOST_LAID_OUT, MOST_PHASES = 1 << 20, 64
-"""Numbers of a strip laid out, and phases: large dilations and strides are left to convolve.py."""
+"""Most numbers of a strip that is laid out, and most phases. Larger dilations and strides are left to convolve.py."""
 
 LEAST_WINDOWS = 512
 """Least windows of an image for the gradient of the weights. With fewer, products of matrices are as fast."""

@@ -14,7 +14,7 @@ from minicaffe.layers.shape.interp import Resizing, TapArrays
 from minicaffe.threads import parts, run
 
 LEAST = 1 << 16
-"""Fewest numbers that are worth a thread."""
+"""Least numbers that are worth a thread."""
 
 SMALL = 1 << 12
 """Most numbers of a map for which backward's products in NumPy are faster."""

@@ -56,7 +56,7 @@ _lock = threading.RLock()
 _numba: Any = None
 """The module, once it is imported."""
 _problem = ""
-"""Why it cannot be imported."""
+"""The reason why Numba cannot be imported."""
 _use: bool | None = None
 """True if loops are compiled; None until the first check."""
 

@@ -25,7 +25,7 @@ from .jit import Loop, ScratchArray
 from .worker_sync import run_jobs
 
 LEAST = 1 << 14
-"""Fewest numbers that are worth a call of a loop that does little with each."""
+"""Least numbers that are worth a call of a loop that does little with each."""
 
 MOST_ROOM = 64 << 20
 """Bytes of temporary arrays that a thread keeps, for each thread of its next list of jobs. R-FCN ResNet-50 takes 60 MB, which
@@ -94,9 +94,9 @@ class Job:
     """
 
     latest_move: ClassVar[object] = object()
-    """Another object each time any job is moved to other addresses."""
+    """A new object each time any job gets other addresses."""
     latest_room: ClassVar[object] = object()
-    """Another object each time any job is given other temporary memory."""
+    """A new object each time any job gets other temporary memory."""
 
     def __init__(self, calls: Calls, flags: NDArray[np.float32] | None = None) -> None:
         self._calls, self._flags = calls, flags
@@ -150,7 +150,7 @@ class JobList:
         self._widest = max((int(job.words[worker_sync.COUNT]) for job in jobs), default=0)
         self._words = array("q", [0] * worker_sync.JOBS + [job.address for job in jobs])
         self._given: tuple[int, object] = 0, None
-        """The room that all jobs have, and Job.latest_room since when."""
+        """The address of the room that all jobs have, and the Job.latest_room when they got it."""
 
     def run(self, first: int = 0, end: int | None = None) -> int:
         """Run the jobs from first to end - 1.

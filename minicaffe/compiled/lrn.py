@@ -15,10 +15,10 @@ from minicaffe.layers.norm.lrn import Neighbours
 from minicaffe.threads import parts, run
 
 STRIP = 512
-"""Pixels of all channels that a loop works on at a time: few enough to stay in cache."""
+"""Pixels of all channels that a loop processes at a time: few enough to stay in cache."""
 
 LONGEST_SUM = 15
-"""Most channels, or pixels of a row, that the loops add up; NumPy has fewer additions for more."""
+"""Most channels, or pixels of a row, that the loops add up. NumPy needs fewer additions for more."""
 
 
 @loop("T[:,::1], UniTuple(int64, 2), int64, UniTuple(T, 2), T[:,::1], T[:,::1]")

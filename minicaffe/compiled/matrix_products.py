@@ -17,7 +17,7 @@ from minicaffe.kernels import provides
 from minicaffe.layers.conv.matrix_products import LARGE, LEAST, has_few_rows, multiply
 
 LEAST_TURNED = 1 << 20
-"""Numbers of weights whose columns lie one after the other, from which on tiles are faster."""
+"""Least numbers of column-major weights for which tiles are faster."""
 
 MOST_PUT = 1 << 19
 """Most numbers of a factor that is copied to one piece of memory for tiles. Copying more takes too long."""

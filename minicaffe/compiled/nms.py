@@ -14,7 +14,7 @@ from minicaffe.layers.proposal import nms
 from minicaffe.layers.proposal.nms import PIXELS, Measure
 
 TOGETHER = 64
-"""Kept boxes that a compiled loop compares a box with before it looks whether one clashed."""
+"""Kept boxes with which a compiled loop compares a box before it checks for a clash."""
 
 at, int32 = np.uint64, np.int32
 """An unsigned index, for which Numba does not check whether it counts from the end, and a sum as wide as a float32. With other

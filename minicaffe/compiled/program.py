@@ -17,7 +17,7 @@ from .arena import Arena, ArenaSlice
 from .jobs import Job, JobList, KeptStep
 
 SECONDS = 0.1
-"""About how long jobs run before Ctrl-C is heeded."""
+"""Approximate seconds between two checks for Ctrl-C."""
 
 
 class _KeptRun:
@@ -28,7 +28,7 @@ class _KeptRun:
 
     def __init__(self, chains: Sequence[FusedGroup], behind: FusedGroup | None, arena: Arena | None) -> None:
         self.end = chains[-1].index + len(chains[-1].nodes)
-        """The layer behind."""
+        """The layer after the last one."""
         self._made = [(one, one.made) for one in chains if one.made]
         self._all_made = Fingerprint.joined([made for _, made in self._made])
         self._steps = [(one, one.step) for one in chains if isinstance(one.step, KeptStep)]
@@ -42,7 +42,7 @@ class _KeptRun:
         for blob in self._addresses:
             blob.watched = True
         self._watched: list[SyncedMemory] = []
-        """The tops' memory of which somebody has to know that it is written to."""
+        """The watched memory of the tops: each write must be recorded."""
         self._latest_move: object = None
         self._first, self._arena = chains[0].index, arena
         self._loan: ArenaSlice | None = None
@@ -128,7 +128,7 @@ class JobLists:
         self._at_once = 1
         """The number of jobs between two checks for Ctrl-C."""
         self._runs: dict[tuple[int, int], _KeptRun] = {}
-        """By the first layer and the last one that could follow."""
+        """Runs by their first layer and the last layer that could follow."""
 
     def begin(self, first: int, last: int) -> None:
         asked_for = self._memory.asked_for_inner() if self._memory else frozenset()

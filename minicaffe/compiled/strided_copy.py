@@ -20,7 +20,7 @@ AXES = 4
 """Axes of the loop. Adjacent axes that are contiguous in memory count as one."""
 
 at = np.uint64
-"""An index that is not negative: Numba then does not look whether it counts from the end."""
+"""An unsigned index, for which Numba does not check whether it counts from the end."""
 
 
 @loop("T[::1], T[::1], UniTuple(int64, 13)", in_calls=True)

@@ -29,15 +29,15 @@ DEPTH = 1024
 AVX-512. They come from the second cache, for which a tile leaves the time. Blocks for the first cache would be slower, because
 sums would go to memory and back more often."""
 STRIP = 9
-"""Most tiles of a strip; twice as many where a window sees so few numbers that they are half a block at most, so that y is
-written in longer rows."""
+"""Most tiles of a strip. Twice as many if a window reads at most half a block's numbers, so that y is written in longer
+rows."""
 PANELS = 128 << 10
 """Bytes of panels, for the second cache."""
 LEAST_WINDOWS, FEW_WEIGHTS = 9, 1 << 19
 """Limits for making panels. With fewer windows of all images, making panels takes longer than BLAS; with so few weights, no
 longer than leaving the list of jobs for BLAS."""
 TURNED = 1 << 18
-"""Bytes of weights, at least, of which one thread makes panels."""
+"""Least bytes of weights of which one thread makes panels."""
 TASK = 1 << 19
 """Least multiplications of a task, for about 7 us."""
 OTHERS, LEAST_USE = 2 << 20, 4

@@ -23,7 +23,7 @@ from minicaffe.compiled.tiles import LANES, products, turned
 from minicaffe.compiled.vectors import copy, copy_inside
 
 at = np.uint64
-"""An index that is not negative: Numba then does not look whether it counts from the end."""
+"""An unsigned index, for which Numba does not check whether it counts from the end."""
 
 AHEAD = 3
 """The number of vectors by which pixels are prefetched while a tile is laid out."""

@@ -18,7 +18,7 @@ from minicaffe.compiled.jit import Registers, intrinsic
 from minicaffe.compiled.vectors import Vectors
 
 LANES = 16
-"""Depths of panels, and rows of Winograd's tiles, are multiples of it: whole vectors, whatever the processor."""
+"""Depths of panels, and rows of Winograd's tiles, are multiples of it: whole vectors on every processor."""
 AHEAD = 256
 """The number of a panel's numbers that are prefetched."""
 

@@ -16,7 +16,7 @@ from minicaffe.layers.pool.unpooled import flat_maps
 from minicaffe.threads import parts, run
 
 LEAST = 1 << 16
-"""Fewest pixels that are worth a thread."""
+"""Least pixels that are worth a thread."""
 
 put_maps = loop("T[:,::1], T[:,::1], T[:,::1]")(unpooled.put_by_definition)
 put_maps_backward = loop("T[:,::1], T[:,::1], T[:,::1], int32[::1]")(unpooled.put_gradient_by_definition)

@@ -22,7 +22,8 @@ from minicaffe.blob import Array
 from minicaffe.compiled.jit import Registers, intrinsic
 
 MOST_TURNED = 64
-"""Numbers that `turn` goes along a row of y before it goes on to the next rows: it comes back to the same pages of x."""
+"""Numbers that `turn` processes along a row of y before it continues with the next rows, which brings it back to the same
+pages of x."""
 
 MASKED_BYTES = 64
 """Bytes of a vector. Only with AVX-512 is a masked store as fast as another on all processors."""
@@ -47,7 +48,7 @@ EXP = {
     4: _Exp(7, (6.9314575195e-01, 1.4286067653e-06), -104, 89, 23, 127),
     8: _Exp(13, (6.93147180369123816490e-01, 1.90821492927058770002e-10), -746, 710, 52, 1023),
 }
-"""By the type's bytes. The parts of ln 2 are fdlibm's."""
+"""Constants by the type's bytes. The parts of ln 2 are fdlibm's."""
 
 
 class Vectors:

@@ -27,11 +27,11 @@ from minicaffe.layers.conv.winograd_tiles import TOGETHER, Block, G, Tiling, cou
 from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue
 
 PANELS = 6
-"""Panels whose factors a task makes, at least."""
+"""Least panels whose factors a task makes."""
 FEW_TILES = 56
-"""Tiles for each thread, below which threads share them and divide the filters."""
+"""Tiles for each thread below which threads share tiles and divide the filters."""
 TASK = 2 << 20
-"""Multiplications of a task, at least."""
+"""Least multiplications of a task."""
 MATRIX: Array = G.astype(np.float32)
 
 

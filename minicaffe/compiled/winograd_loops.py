@@ -30,7 +30,7 @@ POWERS: Array = np.array([_p, _q, _p**2, _q**2, _p**3, _q**3, _p**2 + _q**2, _p*
 """The factors in the transforms."""
 
 APART = 16
-"""Numbers between two of the 36 matrices, which would else lie in the same lines of the cache."""
+"""Numbers between two of the 36 matrices, which would otherwise lie in the same cache lines."""
 
 NUMBERS = 1 << 17
 """Numbers of tiles that all panels of factors multiply before the next tiles: 512 KB, which the second cache holds next to the

@@ -52,35 +52,36 @@ from .jit import Registers, intrinsic, loop
 Words = NDArray[np.int64]
 
 FREE, TAKEN, CALLED, FOLLOWS = range(3, 7)
-"""A helper's word is one of the states of the pool's threads, or: it looks at its word; somebody is about to call it; it is to
-follow a list; it follows it. ASLEEP is also who is about to look."""
+"""Further states of a helper's word: it looks at its word; a caller is about to call it; it must follow a list; it follows the
+list. A helper that is about to look may also be ASLEEP."""
 
 IDLE = FREE, ASLEEP, FREE
-"""Who was ASLEEP may be FREE by the time that all have been asked."""
+"""A helper that was ASLEEP may have become FREE in the meantime, so ask for FREE again."""
 
 LIST, NUMBER = 1, 2
-"""The words behind it: the list's address; the helper's number there, the caller's is 0."""
+"""The words after it: the list's address, and the helper's number there. The caller's number is 0."""
 
 STEP = 16
 """The distance between two helpers' words: two cache lines, which a processor fetches together."""
 
 ENDED, COUNT = 0, STEP
 WIDTH, ROOM, EACH, MOST_THREADS, FLAGS, FLAG_COUNT, HEAD = *range(COUNT + 1, COUNT + 7), 2 * STEP
-"""A job's words: how many calls have ended; how many there are; the words of a row; where the threads' temporary memory begins,
-the bytes of each one's, and for how many it is; where the job's flags (float32) lie, and how many; where the rows begin."""
+"""A job's words: the calls that have ended; the number of calls; the words of a row; the address of the threads' temporary
+memory, the bytes for each, and for how many threads; the address and number of the job's flags (float32); where the rows
+begin."""
 
 BEGUN, ENTRY, ROW = range(3)
-"""A row's words: whether its call has been begun; the address of its loop's entry; where its arguments begin."""
+"""A row's words: whether its call has begun; the address of its loop's entry; where its arguments begin."""
 
 ACTIVE, FIRST, END, JOBS = range(4)
-"""A list's words: how many helpers follow it, or are about to; the place of the job to begin with, and the one behind the last;
-where the addresses begin."""
+"""A list's words: the number of helpers that follow it, or are about to; the places of the first job and of the one after the
+last; where the addresses begin."""
 
 FOREVER = 1 << 62
-"""More looks than there will be."""
+"""A number of spins that is never reached."""
 
 MOST = 62
-"""Helpers that can stand by, and be called: bits of a whole number."""
+"""Most helpers that can stand by and be called: bits of a whole number."""
 
 SECONDS = 1e-3
 """Seconds for which a thread spins before it sleeps: about the time between two layers of a net that use several threads."""
@@ -470,9 +471,9 @@ class AwakePool(Pool):
     def __init__(self, count: int) -> None:
         self._code = machine_code()  # threads must not compile: the process may end meanwhile
         self.words = np.full(count * STEP, ASLEEP, np.int64)
-        """Each thread's word, and what belongs to it."""
+        """Each thread's word, and the words that belong to it."""
         self.with_cores = min(count, threads.available_cores() - 1)
-        """The number of threads with a core next to the caller's."""
+        """The number of threads that have a core besides the caller's."""
         super().__init__(count)
         self._apart = Apart(thread.native_id or -1 for thread in self.threads)
 

@@ -125,7 +125,7 @@ def bad_eta(given: Arguments) -> str:
 
 COUNT, LENGTH, INTEGER, NUMBER, SHAPE, ARRAY = "count", "length", "integer", "number", "shape", "array"
 LEAST = {COUNT: 1, LENGTH: 0, INTEGER: None}
-"""The least of each kind of whole number."""
+"""The least value of each kind of whole number."""
 
 P = ParamSpec("P")
 Y = TypeVar("Y")

@@ -31,7 +31,7 @@ def param_name_dict() -> dict[str, str]:
 
 
 _param_names = param_name_dict() | {"Deconvolution": "convolution"}
-"""Also of the type whose parameters are another's, as in RefineDet's net_spec."""
+"""Also for a type that uses another type's parameters, as in RefineDet's net_spec."""
 
 
 def assign_proto(proto: Message, name: str, val: Any, where: str = "") -> None:

@@ -36,7 +36,7 @@ NUMPY_NAMES: dict[str, Any] = {
     "product": np.prod, "cumproduct": np.cumprod, "alltrue": np.all, "sometrue": np.any, "round_": np.round,
     "row_stack": np.vstack, "asscalar": lambda a: a.item(), "in1d": lambda a, b, **how: np.isin(np.ravel(a), b, **how),
 }  # fmt: skip
-"""np.float and the like, aliases of Python's types, which NumPy 1.24 removed, and what NumPy 1.23 to 2.4 removed."""
+"""Names that NumPy removed: np.float and the other aliases of Python's types (1.24), and those removed in 1.23 to 2.4."""
 
 
 def restore_old_names() -> None:

@@ -65,7 +65,7 @@ Form: TypeAlias = Callable[[Any, Sequence[Blob], Sequence[Blob]], nn.Module | St
 """A function of a layer, its bottoms and its tops that returns a Module, or a function of the bottoms' tensors."""
 
 NAMES = {**vars(boxes), **vars(layers), **vars(rois), **vars(sequences)}
-"""The names in lines of to-torch: torch, nn, F, and the functions and classes that a written file carries along."""
+"""The names in lines of to-torch: torch, nn, F, and the functions and classes that a written file contains."""
 
 
 class Apply(nn.Module):
@@ -293,7 +293,7 @@ MODULES: dict[type[Layer], Callable[[Any], nn.Module | Step]] = {
     SmoothL1Loss: losses.smooth_l1_loss,
     SparseInnerProduct: weights.InnerProduct,
 }
-"""Types whose Module or function needs the layer only."""
+"""Types whose Module or function needs only the layer."""
 
 
 def _form(module: Callable[[Any], nn.Module | Step]) -> Form:

@@ -16,7 +16,7 @@ from minicaffe.layers.loss.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
 from .our_layer import Step
 
 MOST = -math.log(FLT_MIN)
-"""The most that one position adds to SoftmaxWithLoss."""
+"""The greatest loss of one position in SoftmaxWithLoss."""
 
 
 def softmax_with_loss(layer: SoftmaxWithLoss, tops: int) -> Step:

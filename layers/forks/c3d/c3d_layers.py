@@ -77,7 +77,7 @@ class Deconvolution3D(OfClips, Deconvolution):
 MAX, AVE = caffe_pb2.Pooling3DParameter.MAX, caffe_pb2.Pooling3DParameter.AVE
 
 Taps = tuple[tuple[slice, ...], tuple[slice, ...]]
-"""Places of y, and of x their pixels at one place of the window."""
+"""Places of y, and their pixels of x at one place of the window."""
 
 
 class Pooling3D(Layer):

@@ -167,7 +167,7 @@ FIELDS = {
     SSD: ("video_type", "device_id", "video_file", "skip_frames"),
     TSN: ("num_segments", "modality", "name_pattern"),
 }
-"""Fields of video_data_param that tell whose layer it is."""
+"""Fields of video_data_param that identify the fork."""
 
 
 class VideoData(Forked, PrefetchingLayer):

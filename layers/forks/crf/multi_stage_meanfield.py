@@ -75,7 +75,7 @@ class MultiStageMeanfield(Layer):
                 np.fill_diagonal(blob.data[0, 0], self._numbers(name))
             np.fill_diagonal(self.blobs[2].data[0, 0], -1)
         self._prob = Blob((0,), self.dtype)
-        """softmax(q[t]) of all iterations, (N, num_iterations, C, pixels); of one with forward_only."""
+        """softmax(q[t]) of all iterations, (N, num_iterations, C, pixels); with forward_only, of one iteration."""
         self._size = (-1, -1)
 
     def _numbers(self, name: str) -> list[float]:

@@ -23,7 +23,7 @@ from minicaffe.kernels import kernel
 
 Int32 = NDArray[np.int32]
 FARTHEST = 1 << 20
-"""The greatest coordinate: beyond, float32 has little left of a point's place in its simplex."""
+"""The greatest coordinate. Beyond it, float32 is too coarse for a point's place in its simplex."""
 
 
 def filter_by_definition(x: Array, corners: Int32, shares: Array, neighbours: Int32, scratch: Array, y: Array) -> None:

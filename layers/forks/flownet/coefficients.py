@@ -21,10 +21,10 @@ from minicaffe.proto import caffe_pb2
 DEFAULTS = {
     field.name: float(field.default_value) for field in caffe_pb2.AugmentationCoeff.DESCRIPTOR.fields
 }  # in the order of the schema
-"""Each coefficient's value that changes nothing, 0 or 1."""
+"""The values of coefficients that change nothing, 0 or 1."""
 LOGARITHMIC = np.array([value == 1 for value in DEFAULTS.values()])
 CLOSE = 1e-3
-"""A coefficient this close to its default counts as it."""
+"""A coefficient this close to its default counts as equal."""
 TRIES = 50
 
 Size = tuple[int, int]
@@ -44,7 +44,7 @@ EIGEN = {
     "sat_pow": ("pow_withmean1",), "sat_add": ("add_withmean1",), "sat_mult": ("mult_withmean1",),
     "lmult_pow": ("lmult_pow",), "lmult_mult": ("lmult_mult",), "lmult_add": ("lmult_add",), "col_rotate": ("col_angle",),
 }  # fmt: skip
-"""By generator: the coefficients that each take a number of it. The second of a saturation is the first."""
+"""For each generator, the coefficients that draw a number from it. The second coefficient of a saturation equals the first."""
 EFFECTS = (
     ("fog_amount", "fog_size"),
     ("motion_blur_angle", "motion_blur_size"),

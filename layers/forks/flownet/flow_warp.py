@@ -16,7 +16,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
 
 BLOCK = 8192
-"""Places whose numbers NumPy holds at once: they stay in cache."""
+"""Places that NumPy processes at once, so that their numbers stay in cache."""
 Pixels = NDArray[np.uint32]
 """The pixels around each place, (4, W), numbered from 0 row by row: top left, top right, bottom left, bottom right."""
 

@@ -39,7 +39,7 @@ ONLY_MAKEFILE = (
     *("use_retinex", "use_haze_free", "use_hist_equalize", "data_jitter", "data_rand_scale", "data_rand_rotate"),
     *("data_hue", "data_saturation", "data_exposure", "im_size_align"),
 )
-"""Keys that makefile/frcnn alone reads."""
+"""Keys that only makefile/frcnn reads."""
 LARGEST = 2**31 - 1
 
 

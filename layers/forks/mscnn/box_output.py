@@ -27,7 +27,7 @@ from minicaffe.layers.proposal.proposal import ROIS
 from minicaffe.proto import caffe_pb2
 
 NOTHING = (0, 1, 1, 10, 10)
-"""The roi where no box is found."""
+"""The roi if no box is found."""
 
 
 class FieldBoxesOutput(DynamicTops):
@@ -39,7 +39,7 @@ class FieldBoxesOutput(DynamicTops):
     has_gradient = False
     dynamic_rois = True
     unit: ClassVar[int]
-    """1 where a box's last row and column belong to it."""
+    """1 if a box's last row and column belong to it, else 0."""
 
     def candidates(self, bottom: Sequence[Blob], image: int) -> tuple[Array, Array]:
         """Return the corners (n, 4) and scores (n,) of an image's boxes. Of equal scores the first counts."""

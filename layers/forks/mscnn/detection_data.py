@@ -145,7 +145,7 @@ PAIRS = (
     ("crop_short_size", "crop_long_size"), ("min_scale", "max_scale"), ("low_scale_ratio", "high_scale_ratio"),
     ("min_whaspect", "max_whaspect"),
 )  # fmt: skip
-"""Fields that have an effect together only."""
+"""Fields that have an effect only together."""
 ALONE = (("resize_height", "resize_ratio", "short_size"), ("crop_height", "crop_short_size"), ("min_scale", "low_scale_ratio"))
 """Groups of fields, of which at most one may be given."""
 

@@ -88,7 +88,7 @@ FIELDS = (
 )  # fmt: skip
 SAMPLING = ("random", "bootstrap", "mixture")
 LEAST = 4
-"""Fields without an object that are sampled for each class, at least."""
+"""Least fields without an object that are sampled for each class."""
 
 
 class FieldDetectionLoss(Loss):

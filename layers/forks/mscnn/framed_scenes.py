@@ -25,7 +25,7 @@ from minicaffe.layers.forks.mscnn.anchor_fields import Field, Objects, Rules, la
 from minicaffe.proto import caffe_pb2
 
 NOISE = 20
-"""An image is placed up to half as many pixels to each side of where it belongs."""
+"""An image is shifted by up to half as many pixels to each side."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,7 +143,7 @@ class GroupSource:
 
 
 MOST_DRAWS = 10_000
-"""Squares drawn around one object before an error; few are rejected where sizes and distances fit the images."""
+"""Most squares that are drawn around one object before an error. Few are rejected if sizes and distances fit the images."""
 
 
 class SquareBoxData(PrefetchingLayer):

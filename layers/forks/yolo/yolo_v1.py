@@ -105,7 +105,7 @@ def centre_overlaps(boxes: Array, others: Array) -> Array:
 
 
 FARTHEST = 20
-"""A box at this distance or farther stands for nothing, but for the cell's first one."""
+"""A box at this distance or farther has no object, unless it is the cell's first box."""
 
 
 class DetectionLoss(Forked, Loss):

@@ -145,10 +145,10 @@ def until_zero(rows: NDArray[np.floating], column: int) -> NDArray[np.floating]:
 
 
 FIRST_IMAGES = 12800
-"""As long as fewer have been seen, every box is also drawn to its anchor."""
+"""While fewer images have been seen, each box is also trained towards its anchor."""
 YOLO, YOLO2 = "MobileNet-YOLO", "caffe-yolov2"
 YOLO2_BOXES = 30
-"""Truths an image in caffe-yolov2, which accepts no other number."""
+"""Truths of an image in caffe-yolov2, which accepts no other number."""
 
 
 class RegionLoss(Forked, Loss):
@@ -255,7 +255,7 @@ class RegionLoss(Forked, Loss):
 
 
 LEAST_SCORE = 0.01
-"""confidence_threshold's default in the fork; SSD's has none."""
+"""The fork's default of confidence_threshold. SSD's has none."""
 BLOCK = "detection_output_param"
 
 
