@@ -1,5 +1,5 @@
 // DeformableConvolution and ModulatedDeformableConvolution: columns of bilinear samples, and their transposes, of one image at a
-// time. See layers/conv/deformable_convolution.py, layers/conv/deformable_convolution.py and deformable_convolution.py.
+// time. See layers/conv/deformable_convolution.py and deformable_convolution.py.
 //
 // mask: (groups, taps, windows) of one image, a factor for each sample; nullptr: DeformableConvolution. With a mask the map has
 // a rim of zeros, one pixel wide, which is not stored.

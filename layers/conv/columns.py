@@ -83,7 +83,7 @@ class PhaseLayout:
 @lru_cache(maxsize=512)
 def runs_of(window: Window, output: tuple[int, ...]) -> PhaseLayout:
     """Return the phase layout for `output` windows on each axis."""
-    # Tap t lies this many windows, and in this phase, after its window's start.
+    # Tap t: its distance from its window's start in windows, and its phase.
     steps = [[divmod(t * d, s) for t in range(k)] for k, d, s in zip(window.kernel, window.dilation, window.stride)]
     size = tuple(n + axis[-1][0] for n, axis in zip(output, steps))  # the last tap reaches furthest
     pitch = [math.prod(size[i + 1 :]) for i in range(len(size))]  # distance between neighbouring windows on each axis

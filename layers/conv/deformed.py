@@ -237,7 +237,7 @@ class Adding(NamedTuple):
             to *= self.share[at, None]
             if k:
                 sums[:n] += to
-        maps[self.pixel[part]] = sums  # each pixel occurs once
+        maps[self.pixel[part]] = sums  # each pixel occurs at most once
 
 
 def adding_of(samples: Samples) -> Adding:

@@ -65,7 +65,7 @@ def add_rows(rows: Array, source: Ints, target: Ints, total: Array, scratch: Scr
     sums = scratch("sums", len(first), rows.shape[1], dtype=total.dtype)
     items(total).take(place, out=items(sums), mode="clip")
     _add_terms(rows, terms, having, sums, scratch)
-    items(total)[place] = items(sums)  # each place occurs once
+    items(total)[place] = items(sums)  # each place occurs at most once
 
 
 def _add_terms(rows: Array, terms: Iterable[Ints], having: Sequence[int], sums: Array, scratch: Scratch) -> None:
