@@ -21,11 +21,11 @@ extern "C" __global__ void accuracy(int positions, int classes, int inner, int l
     }
     above = lanes_sum(above, lanes);
     if (lane || label < 0) continue;
-    const bool good = above <= top_k;  // above counts the label itself
+    const bool good = above <= top_k;  // above includes the label itself
     right += good;
     counted += 1;
     if (!seen) continue;
-    atomicAdd(&seen[label], 1);  // integers: the order does not matter
+    atomicAdd(&seen[label], 1);  // adding integers gives the same sum in any order
     if (good) atomicAdd(&seen[classes + label], 1);
   }
   put_sums(right, counted, partial);

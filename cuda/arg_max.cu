@@ -6,7 +6,7 @@ struct Found {
   int index;  // -1: none
 };
 
-// Whether a comes before b: the greater, of equals the larger index. A NaN is the greatest value if nan_first, else the least.
+// Whether a precedes b: it is greater, or equal with a larger index. NaN is the greatest value if nan_first, else the least.
 __device__ bool before(Found a, Found b, bool nan_first) {
   if (a.index < 0 || b.index < 0) return b.index < 0 && a.index >= 0;
   const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
@@ -14,7 +14,8 @@ __device__ bool before(Found a, Found b, bool nan_first) {
   return a.value > b.value || ((a_nan || a.value == b.value) && a.index > b.index);
 }
 
-// The top_k first of each line: indices and values (nullptr: not wanted) of line l go to [l / inner * step + k * inner + l % inner].
+// The first top_k of each line: indices and values (nullptr: unwanted). Line l goes to [l / inner * step + k * inner + l %
+// inner].
 extern "C" __global__ void arg_max(int length, int inner, int top_k, int step, const REAL* x, REAL* indices, REAL* values) {
   __shared__ REAL value[1024];
   __shared__ int index[1024];
@@ -25,7 +26,7 @@ extern "C" __global__ void arg_max(int length, int inner, int top_k, int step, c
     Found best = {0, -1};
     for (unsigned i = t; i < (unsigned)length; i += blockDim.x) {
       const Found one = {line[i * inner], (int)i};
-      // the best after the last one found
+      // The best one after the last one found.
       if ((last.index < 0 || before(last, one, top_k == 1)) && before(one, best, top_k == 1)) best = one;
     }
     value[t] = best.value;
@@ -39,7 +40,7 @@ extern "C" __global__ void arg_max(int length, int inner, int top_k, int step, c
       __syncthreads();
     }
     last = {value[0], index[0]};
-    __syncthreads();  // before the next round overwrites them
+    __syncthreads();  // before the next round overwrites both
     if (t == 0) {
       const unsigned at = outer * (unsigned)step + k * inner + column;
       if (indices) indices[at] = REAL(last.index);
@@ -48,7 +49,7 @@ extern "C" __global__ void arg_max(int length, int inner, int top_k, int step, c
   }
 }
 
-// The same for top_k 1, one thread a line: neighbouring threads read neighbouring numbers.
+// The same for top_k 1, with one thread for each line: neighbouring threads read neighbouring numbers.
 extern "C" __global__ void arg_max_lines(int lines, int length, int inner, const REAL* x, REAL* indices, REAL* values) {
   LOOP(l, lines) {
     const REAL* line = x + line_start(l, length, inner);

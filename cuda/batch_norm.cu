@@ -4,7 +4,7 @@
 #include "statistics.cuh"
 #include "sums.cuh"
 
-// The running sums' mean and 1 / sqrt(var + eps), one thread a channel.
+// The running sums' mean and 1 / sqrt(var + eps). One thread for each channel.
 extern "C" __global__ void global_statistics(int channels, const REAL* mean_sum, const REAL* var_sum, const REAL* factor, REAL eps,
                                              REAL* mean, REAL* inverse_std) {
   LOOP(c, channels) {
@@ -14,7 +14,7 @@ extern "C" __global__ void global_statistics(int channels, const REAL* mean_sum,
   }
 }
 
-// A block a channel of `numbers` numbers: the batch's mean and 1 / sqrt(var + eps); both statistics join the running sums.
+// One block for each channel of `numbers` numbers: the batch's mean and 1 / sqrt(var + eps). Both update the running sums.
 extern "C" __global__ void batch_statistics(int numbers, int channels, int positions, const REAL* x, REAL eps, REAL fraction,
                                             REAL unbiased, REAL* mean, REAL* inverse_std, REAL* mean_sum, REAL* var_sum,
                                             REAL* factor) {
@@ -41,7 +41,7 @@ extern "C" __global__ void normalise(int planes, int positions, int channels, co
   }
 }
 
-// A block a channel: the means of dy and of dy * y.
+// One block for each channel: the means of dy and of dy * y.
 extern "C" __global__ void gradient_means(int numbers, int channels, int positions, const REAL* dy, const REAL* y, REAL* mean,
                                           REAL* product) {
   const unsigned c = blockIdx.x;

@@ -32,8 +32,8 @@ TILE = 64
 """TILE of gemm.cu."""
 
 WORKSPACE = 32 << 20
-"""Bytes of a handle's workspace, as NVIDIA recommends for Hopper. Without one cuBLAS may allocate during a product, which a
-CUDA graph cannot hold."""
+"""Bytes of a handle's workspace, as NVIDIA recommends for Hopper. Without a workspace, cuBLAS may allocate memory during a
+product, which a CUDA graph cannot contain."""
 
 MOST_ROWS = 65535
 """Most blocks on a grid's second axis."""
@@ -75,7 +75,7 @@ def gemm(
         launch_blocks("gemm.gemm", dtype, blocks, (16, 16, 1), m, n, k, alpha, *of_a, *of_b, *last)
         return
     letter, op = "s" if dtype == np.float32 else "d", library.cublas.Operation
-    factors = np.array([alpha, beta], dtype)  # cuBLAS reads them before it returns
+    factors = np.array([alpha, beta], dtype)  # cuBLAS reads them before the call returns
     ops = (int(op.T if b.transposed else op.N), int(op.T if a.transposed else op.N))
     first, at_beta = (*ops, n, m, k, factors.ctypes.data), factors.ctypes.data + dtype.itemsize
     device = current()
@@ -118,7 +118,7 @@ class CuBLAS:
 
     def __init__(self) -> None:
         self.cublas = cublas.load()
-        # a handle, its math mode and the address of its workspace: not yet known
+        # A handle, its math mode and its workspace's address. The last two are still unknown.
         self._handles = PerStream(lambda: [self.cublas.create(), -1, 0], self._bind)
         self._workspaces: weakref.WeakKeyDictionary[Stream, DeviceMemory] = weakref.WeakKeyDictionary()
         self.handle(current().current_stream)
@@ -133,7 +133,7 @@ class CuBLAS:
         state: list[int] = self._handles.of(stream)
         stream.hold(workspace)
         if state[1] != mode:
-            self.cublas.set_math_mode(state[0], mode)  # allow_tf32 may come between two products
+            self.cublas.set_math_mode(state[0], mode)  # allow_tf32 may change between two products
             state[1] = mode
         if state[2] != workspace.address:
             self.cublas.set_workspace(state[0], workspace.address, workspace.nbytes)
@@ -142,7 +142,7 @@ class CuBLAS:
 
     def _bind(self, state: list[int], stream: int) -> None:
         self.cublas.set_stream(state[0], stream)
-        state[2] = 0  # it resets the workspace
+        state[2] = 0  # setting the stream resets the workspace
 
 
 @dataclass
@@ -165,7 +165,7 @@ def _library() -> CuBLAS | None:
                 try:
                     with current().active():
                         _state.library = CuBLAS()
-                except DeviceError as error:  # libcublas is missing, or does not support the device
+                except DeviceError as error:  # libcublas is missing, or it does not support the device
                     _state.reason = f"cuBLAS does not load: {error}; {install('gpu-cu13')}"
                 if _state.library is None:
                     logger.warning("matrix products use minicaffe's kernel, which is slower than cuBLAS: %s", _state.reason)

@@ -3,7 +3,7 @@
 #include "planes.cuh"
 #include "sums.cuh"
 
-// One thread a channel: the stored mean and 1 / sqrt(var + eps), or 0 and 1 where none are stored (nullptr).
+// One thread for each channel: the stored mean and 1 / sqrt(var + eps), or 0 and 1 if none are stored (nullptr).
 extern "C" __global__ void stored_statistics(int channels, const REAL* stored_mean, const REAL* stored_var, REAL eps, REAL* mean,
                                              REAL* inverse_std) {
   LOOP(c, channels) {
@@ -12,7 +12,8 @@ extern "C" __global__ void stored_statistics(int channels, const REAL* stored_me
   }
 }
 
-// A block a channel of `numbers` numbers: the batch's mean and 1 / sqrt(var + eps). running_*, shown_*: may be nullptr.
+// One block for each channel of `numbers` numbers: the batch's mean and 1 / sqrt(var + eps). running_*, shown_*: may be
+// nullptr.
 extern "C" __global__ void batch_statistics(int numbers, int channels, int positions, const REAL* x, REAL eps, REAL momentum,
                                             REAL* mean, REAL* inverse_std, REAL* running_mean, REAL* running_var, REAL* shown_mean,
                                             REAL* shown_var) {
@@ -32,7 +33,7 @@ extern "C" __global__ void batch_statistics(int numbers, int channels, int posit
   }
 }
 
-// y = slope * (x - mean) * inverse_std + bias; y may be x; kept: nullptr, or what backward reads, (x - mean) * inverse_std
+// y = slope * (x - mean) * inverse_std + bias; y may be x. kept: nullptr, or backward's input: (x - mean) * inverse_std
 // (keep_normalised) or x.
 extern "C" __global__ void bn(int planes, int positions, int channels, const REAL* x, const REAL* mean, const REAL* inverse_std,
                               const REAL* slope, const REAL* bias, REAL* y, REAL* kept, int keep_normalised) {
@@ -45,8 +46,9 @@ extern "C" __global__ void bn(int planes, int positions, int channels, const REA
   }
 }
 
-// A block a channel: dslope += the sum of dy * n, dbias += that of dy, and with mean_dy, mean_product the means of both.
-// n is kept, or with a mean (kept - mean) * inverse_std. dslope, dbias, mean, mean_dy: may be nullptr.
+// One block for each channel: dslope += sum of dy * n, dbias += sum of dy; with mean_dy and mean_product also the means of
+// both.
+// n: kept, or with a mean (kept - mean) * inverse_std. dslope, dbias, mean, mean_dy: may be nullptr.
 extern "C" __global__ void bn_sums(int numbers, int channels, int positions, const REAL* dy, const REAL* kept, const REAL* mean,
                                    const REAL* inverse_std, REAL* dslope, REAL* dbias, REAL* mean_dy, REAL* mean_product) {
   const unsigned c = blockIdx.x;
@@ -70,7 +72,7 @@ extern "C" __global__ void bn_sums(int numbers, int channels, int positions, con
   }
 }
 
-// dx = (dy - mean_dy - n * mean_product) * inverse_std * slope, without means dy * inverse_std * slope; dx may be dy.
+// dx = (dy - mean_dy - n * mean_product) * inverse_std * slope; without means, dy * inverse_std * slope. dx may be dy.
 extern "C" __global__ void bn_backward(int planes, int positions, int channels, const REAL* dy, const REAL* n, const REAL* mean_dy,
                                        const REAL* mean_product, const REAL* inverse_std, const REAL* slope, REAL* dx) {
   const unsigned plane = plane_of_thread(), c = plane % (unsigned)channels;

@@ -3,8 +3,8 @@
 
 constexpr unsigned LANES = 32;  // threads for each roi
 
-// rois (R, 5, inner), losses and labels (R, inner), `count` of them. chosen: 1 for the per_image rois of each image
-// with the greatest losses, of equals the first; *wrong becomes count - i of the first invalid batch index.
+// rois (R, 5, inner), losses and labels (R, inner), `count` of them. chosen: 1 for the per_image rois with the greatest losses
+// of each image; ties go to the first. *wrong becomes count - i for the first invalid batch index i.
 extern "C" __global__ void choose_hardest(int count, int inner, const REAL* rois, const REAL* losses, const REAL* labels,
                                           int per_image, int ignore, unsigned char* chosen, REAL* kept_labels, int* wrong) {
   const unsigned lane = threadIdx.x % LANES, i = blockIdx.x * (LOSS_THREADS / LANES) + threadIdx.x / LANES;
@@ -16,8 +16,8 @@ extern "C" __global__ void choose_hardest(int count, int inner, const REAL* rois
     for (unsigned j = lane; j < (unsigned)count; j += LANES) {
       if (rois[j / inner * 5 * inner + j % inner] != image) continue;
       const REAL other = losses[j];
-      const bool tie = other == loss || (other != other && loss != loss);  // two NaNs are equal here
-      before += other > loss || (loss != loss && other == other) || (tie && j < i);  // a NaN comes last
+      const bool tie = other == loss || (other != other && loss != loss);  // here, NaN equals NaN
+      before += other > loss || (loss != loss && other == other) || (tie && j < i);  // NaN comes last
     }
   }
   before = lanes_sum(before, LANES);

@@ -33,7 +33,7 @@ CHECKS = 1024
 """Most checks (see Stream.watch) of a graph, and of a stream between two synchronisations."""
 
 under_way = 0
-"""How many captures are under way, in all threads: 0 tells the blobs at once that there is nothing to look for."""
+"""The number of captures under way in all threads. With 0, blobs need no further check."""
 
 
 class NotCapturedError(DeviceError):
@@ -123,7 +123,7 @@ class Capture:
     def use(self, memory: SyncedMemory, count: int, access: Access, before: Before) -> None:
         """Record that a launch uses the memory's first `count` elements."""
         use = self.uses.get(id(memory))
-        if use is None or use.memory() is not memory:  # the id may be a dead one's
+        if use is None or use.memory() is not memory:  # a freed memory may have had the same id
             self.uses[id(memory)] = Use(weakref.ref(memory), count, access != "write", access != "read", before)
         else:
             use.count, use.written = max(use.count, count), use.written or access != "read"

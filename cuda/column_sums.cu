@@ -1,7 +1,7 @@
-// Sums of the columns of a matrix: the gradient of the bias of an inner product. See launches.py.
+// Sums of a matrix's columns: the bias gradient of an inner product. See launches.py.
 #include "common.cuh"
 
-// total (columns) += the sums of the columns of x (rows, columns). A block of 32 x 32 threads for 32 columns.
+// total (columns) += the sums of the columns of x (rows, columns). A block of 32 x 32 threads sums 32 columns.
 extern "C" __global__ void column_sums(int rows, int columns, const REAL* x, REAL* total) {
   __shared__ double part[32][33];
   const int column = blockIdx.x * 32 + threadIdx.x;

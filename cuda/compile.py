@@ -82,9 +82,9 @@ def compiled(stem: str, dtype: np.dtype[Any], capability: tuple[int, int]) -> by
             continue
         if refused:
             logger.warning("cuda/%s.cu is compiled by %s, because this compiler refused it:%s", stem, compiler.version, refused)
-        with suppress(OSError, Error):  # a cache that cannot be written costs time only
+        with suppress(OSError, Error):  # without a writable cache, compiling only takes longer
             kept.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(unlinked(kept)) as path:  # other processes see all of it or none
+            with replacing(unlinked(kept)) as path:  # other processes see the whole file or none
                 path.write_bytes(code)
         return code
     raise DeviceError(f"cuda/{stem}.cu does not compile for REAL = {real}, {arch}:{refused}")

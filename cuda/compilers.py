@@ -82,12 +82,12 @@ def nvcc_version(nvcc: str) -> str:
 def nvrtc_version() -> str:
     """Return NVRTC's version. Raises DeviceError if NVRTC, or cuda.core, which calls it, is missing."""
     try:
-        if importlib.util.find_spec("cuda.core") is None:  # imported only where something is compiled: that takes 0.3 s
+        if importlib.util.find_spec("cuda.core") is None:  # import it only to compile, because the import is slow
             raise ModuleNotFoundError("No module named 'cuda.core'")
         _, major, minor = importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()
     except ImportError as error:
         raise DeviceError(f"NVRTC is not installed ({_advice()})") from error
-    except RuntimeError as error:  # cuda.bindings finds no libnvrtc
+    except RuntimeError as error:  # cuda.bindings raises this without libnvrtc
         raise DeviceError(f"NVRTC does not load ({_advice()}): {error}") from error
     return f"{major}.{minor}"
 
@@ -113,7 +113,7 @@ def _by_nvrtc(text: str, real: str, arch: str) -> bytes:
     options = core.ProgramOptions(std="c++17", arch=arch, define_macro=("REAL", real), fma=False)
     try:
         code: bytes = core.Program(text, "c++", options).compile("cubin", logs=said).code
-    except Exception as error:  # cuda.core's errors have no common class
+    except Exception as error:  # cuda.core's errors have no common base
         raise RefusedError(str(error).rstrip("\0\n ")) from error
     _log(said.getvalue())
     return code

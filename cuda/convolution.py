@@ -67,22 +67,24 @@ def _address(blob: Blob | None) -> int:
 
 
 WORKSPACE = 64 << 20
-"""About how many bytes of columns are made at a time (at least one window of one image)."""
+"""Approximate bytes of columns made at a time (at least one window of one image)."""
 
 MOST_AXES = 3
 """Most axes of the maps."""
 
 MANY, FEW = 256, 8
-"""A product in float32 is faster than cuDNN with as many channels; gradients are with fewer than FEW."""
+"""With at least MANY channels, im2col and a product in float32 are faster than cuDNN. Gradients also are with fewer than
+FEW."""
 
 FARTHEST = 1 << 29
-"""Of a window's extent, padding and stride, so that sums of them are numbers of 32 bits."""
+"""Greatest extent, padding and stride of a window, so that sums of them fit 32 bits."""
 
 SMALL = 4096
-"""With fewer windows, a weight's gradient puts the images of a batch side by side for one product of them all."""
+"""Below this number of windows, a weight's gradient joins the images of a batch in one product."""
 
 Product = Callable[["Maps", int, int, int], None]
-"""convolve and its two gradients: the sizes, the addresses of two factors, the address of the product."""
+"""A function of the sizes, the addresses of two factors and the address of the product: convolve, or one of its two
+gradients."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ def convolve(maps: Maps, x: int, weight: int, y: int) -> None:
         count = maps.count * maps.outputs * maps.windows
         launch("depthwise_convolution.convolve", maps.dtype, count, count, x, weight, y, *maps.depthwise_sizes)
     elif maps.single:
-        m, k = maps.block  # group g has k numbers of a row of x, and makes m of a row of y
+        m, k = maps.block  # group g reads k numbers of each row of x and writes m of each row of y
         of_x, of_y = Matrix(x, maps.channels, stride=k), Matrix(y, maps.outputs, stride=m)
         gemm(maps.dtype, (maps.count, m, k), of_x, Matrix(weight, k, True, m * k), of_y, batch=maps.group)
     elif not _by_cudnn("forward", maps, x, weight, y):
@@ -222,7 +224,7 @@ def add_weight_gradient(maps: Maps, x: int, dy: int, dweight: int) -> None:
             columns, ld, stride = part.columns(x)
             gradient, dy_ld, dy_stride = part.gradient(dy)
             inner = part.images * part.windows if part.side_by_side else part.windows
-            for i in range(1 if part.side_by_side else part.images):  # each adds to dweight, in order
+            for i in range(1 if part.side_by_side else part.images):  # in order, because each product adds to dweight
                 of_dy = Matrix(maps.address(gradient, i * dy_stride), dy_ld, stride=m * dy_ld)
                 of_x = Matrix(maps.address(columns, i * stride), ld, transposed=True, stride=k * ld)
                 gemm(maps.dtype, (m, k, inner), of_dy, of_x, of_weight, beta=1, batch=maps.group)
@@ -350,14 +352,14 @@ def _parts(maps: Maps, side_by_side: bool = False) -> Iterator[_Part]:
         if maps.count:
             yield _whole(maps)
         return
-    fitting = max(1, WORKSPACE // (rows * maps.dtype.itemsize))  # columns
+    fitting = max(1, WORKSPACE // (rows * maps.dtype.itemsize))  # columns that fit
     images = max(1, min(fitting // max(maps.windows, 1), maps.count))
     windows = min(fitting, maps.windows) if images == 1 else maps.windows
     workspace = current().current_stream.workspace(rows * images * windows * maps.dtype.itemsize) if maps.count else 0
     for image in range(0, maps.count, images):
         count = min(images, maps.count - image)
         for first in range(0, maps.windows, windows):
-            some = min(windows, maps.windows - first)  # the last part is smaller
+            some = min(windows, maps.windows - first)  # the last part may be smaller
             yield _Part(maps, image, count, first, some, workspace, side_by_side and count > 1)
 
 
@@ -367,14 +369,14 @@ def _multiply(part: _Part, weight: int, transposed: bool, b: Matrix, c: Matrix) 
     m, k = maps.block
     sizes = (k, part.windows, m) if transposed else (m, part.windows, k)
     of_group = (weight, m * k), (b.address, sizes[2] * b.ld), (c.address, sizes[0] * c.ld)
-    if maps.group == 1 or maps.group < part.images:  # a batch of images, group after group
+    if maps.group == 1 or maps.group < part.images:  # a batch of images, for one group after another
         for i in range(maps.group):
             a_at, b_at, c_at = (maps.address(start, i * step) for start, step in of_group)
             images = Matrix(b_at, b.ld, stride=b.stride), Matrix(c_at, c.ld, stride=c.stride)
             gemm(maps.dtype, sizes, Matrix(a_at, k, transposed), *images, batch=part.images)
         return
     a = Matrix(weight, k, transposed, stride=m * k)
-    for i in range(part.images):  # a batch of groups, image after image
+    for i in range(part.images):  # a batch of groups, for one image after another
         b_at, c_at = maps.address(b.address, i * b.stride), maps.address(c.address, i * c.stride)
         groups = Matrix(b_at, b.ld, stride=sizes[2] * b.ld), Matrix(c_at, c.ld, stride=sizes[0] * c.ld)
         gemm(maps.dtype, sizes, a, *groups, batch=maps.group)

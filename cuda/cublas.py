@@ -16,7 +16,7 @@ from typing import Any
 from minicaffe.errors import DeviceError
 
 VERSIONS = (13, 12)
-"""Of CUDA, the newest first; libcublas has the same interface in both."""
+"""Versions of CUDA, the newest first; libcublas has the same interface in both."""
 
 
 class Operation(enum.IntEnum):
@@ -62,7 +62,7 @@ class Library:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        with suppress(OSError):  # which it needs: a wheel has it beside it, where the system does not look
+        with suppress(OSError):  # cuBLAS needs this library; in wheels it is in the same folder, where the system does not look
             ctypes.CDLL(path.replace("libcublas.", "libcublasLt."), ctypes.RTLD_GLOBAL)
         self._library = ctypes.CDLL(path)
         self._library.cublasGetStatusString.restype = ctypes.c_char_p
@@ -94,14 +94,14 @@ def load() -> Library:
     for path in candidates("libcublas"):
         try:
             return Library(path)
-        except (OSError, AttributeError) as error:  # AttributeError: a function is missing
+        except (OSError, AttributeError) as error:  # AttributeError: the library lacks a function
             said = str(error)
     raise DeviceError(said)
 
 
 def candidates(stem: str) -> Iterator[str]:
     """Yield where a CUDA library may be: in a wheel, or where the system looks."""
-    spec = importlib.util.find_spec("nvidia")  # the wheels' common package: nvidia/cu13/lib, nvidia/cublas/lib
+    spec = importlib.util.find_spec("nvidia")  # the wheels' common package, with nvidia/cu13/lib or nvidia/cublas/lib
     for version in VERSIONS:
         for folder in (spec.submodule_search_locations if spec else None) or ():
             yield from map(str, sorted(Path(folder).glob(f"*/lib/{stem}.so.{version}")))

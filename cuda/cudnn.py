@@ -35,19 +35,19 @@ VARIABLE = "MINICAFFE_CUDNN"
 WAYS = ("auto", "off")
 
 OLDEST = (1, 28)
-"""Version of nvidia-cudnn-frontend; older ones have other handles."""
+"""Least version of nvidia-cudnn-frontend. Older ones have other handles."""
 
 WORKSPACE = 256 << 20
-"""Most bytes of workspace of a plan, and of a gradient that stays there until it is added: TF32's fast engines take as much."""
+"""Most bytes of workspace of a plan, which may include a gradient until it is added. TF32's fast engines need as much."""
 
 PLANS = 2048
-"""Most plans that a stream keeps; the one that was not used for longest goes first."""
+"""Most plans that a stream keeps. The least recently used one is dropped."""
 
 COMPANIONS = ("libcudart", "libcublasLt")
 """Libraries that cuDNN and its front end open by their names."""
 
 Kind = Literal["forward", "data", "weight"]
-"""y from x and the weights, x's gradient from y's and the weights, the weights' gradient from x and y's."""
+"""y from x and the weights; x's gradient from y's and the weights; the weights' gradient from x and y's."""
 
 Shape = tuple[int, int, int, int]
 
@@ -91,7 +91,7 @@ def run(kind: Kind, convolution: Convolution, first: int, second: int, result: i
         to = place + plan.workspace if count else result
         try:
             plan.graph.execute({1: first, 2: second, 3: to}, place, handle=mine.handle)
-        except Exception as error:  # the front end's errors have no common class
+        except Exception as error:  # the front end's errors have no common base
             raise DeviceError(f"cuDNN, {kind} of {convolution}: {error}") from error
         if count:
             launch("split.sum", "float32", count, count, result, to, 0, 0, result)
@@ -156,11 +156,11 @@ class OfStream:
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         graph.deselect_numeric_notes(_refused(cudnn.numerical_note, tf32))
-        graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])  # of every new shape
+        graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])  # it would compile for each new shape
         graph.deselect_workspace_greater_than(WORKSPACE)
         graph.check_support()
         graph.build_plans()
-        workspace = -(-graph.get_workspace_size() // 256) * 256  # what follows is aligned as an allocation
+        workspace = -(-graph.get_workspace_size() // 256) * 256  # aligned as an allocation, for the memory that follows
         return Plan(graph, workspace, sums)
 
 
@@ -185,9 +185,9 @@ def _graph(cudnn: Any, handle: Any, kind: Kind, convolution: Convolution) -> Any
 
 def _refused(note: Any, tf32: bool) -> list[Any]:
     """Return the numerical notes of the engines that are not used."""
-    rounding = [note.DOWN_CONVERT_INPUTS, note.REDUCED_PRECISION_REDUCTION]  # to half precision
+    rounding = [note.DOWN_CONVERT_INPUTS, note.REDUCED_PRECISION_REDUCTION]  # engines that round to half precision
     other_sums = [note.FFT, note.WINOGRAD, note.WINOGRAD_TILE_4x4, note.WINOGRAD_TILE_6x6, note.WINOGRAD_TILE_13x13]
-    exact = [] if tf32 else [note.TENSOR_CORE]  # which round float32 to TF32
+    exact = [] if tf32 else [note.TENSOR_CORE]  # tensor cores round float32 to TF32
     return [note.NONDETERMINISTIC, *rounding, *other_sums, *exact]
 
 
@@ -222,7 +222,7 @@ def _load_companions() -> None:
             except OSError as error:
                 said = str(error)
         else:
-            raise DeviceError(said)  # without libcublasLt cuDNN would end the process
+            raise DeviceError(said)  # without libcublasLt, cuDNN would end the process
 
 
 @dataclass
@@ -268,7 +268,7 @@ def _found() -> CuDNN | None:
         _state.reason = f"nvidia-cudnn-frontend is not installed; {install('gpu-cudnn')}"
         logger.info("convolutions use im2col and a product: %s", _state.reason)
         return None
-    except Exception as error:  # the front end's too: libcudnn is missing, or does not support the device
+    except Exception as error:  # also from the front end: libcudnn is missing, or does not support the device
         _state.reason = f"cuDNN does not load: {error}; {install('gpu-cudnn')}"
         logger.warning("convolutions use im2col and a product: %s", _state.reason)
         return None

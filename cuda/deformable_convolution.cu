@@ -1,12 +1,12 @@
 // DeformableConvolution and ModulatedDeformableConvolution: columns of bilinear samples, and their transposes, of one image at a
-// time. See layers/conv/deformable_convolution.py, layers/conv/deformable_convolution.py and deformable_convolution.py.
+// time. See layers/conv/deformable_convolution.py and deformable_convolution.py.
 //
-// mask: of one image, (groups, taps, windows), a factor of each sample; nullptr: DeformableConvolution. With a mask the map has a
-// rim of zeros, one pixel wide, which is not stored.
+// mask: (groups, taps, windows) of one image, a factor for each sample; nullptr: DeformableConvolution. With a mask the map has
+// a rim of zeros, one pixel wide, which is not stored.
 //
-// A sample is (deformable group, tap, window), numbered in that order; `samples` of a group: taps * windows. A pixel of a group adds
-// up what samples read of it: count, starts, fill and sort_readers list the samples of every pixel, in rising order, whatever the
-// order of the threads; data_gradient then adds in the order of the list.
+// A sample is (deformable group, tap, window), numbered in that order; `samples` of a group: taps * windows. The data gradient
+// of a pixel adds what samples read there. count_readers, starts, fill and sort_readers list these samples for each pixel, in
+// rising order whatever the order of the threads. data_gradient then adds in the list's order.
 #include "common.cuh"
 #include "window.cuh"
 
@@ -24,7 +24,7 @@ struct Sample {
     const int at = pixel(k, w);
     return at < 0 ? REAL(0) : plane[at];
   }
-  // Without the factor; 0 off the map.
+  // The sample without its factor; 0 off the map.
   __device__ REAL value(const REAL* plane, const Window& w) const {
     REAL sum = 0;
     for (int k = 0; inside && k < 4; ++k) sum += share(k) * read(k, plane, w);
@@ -43,7 +43,7 @@ __device__ inline bool along(int corner, int step, REAL move, int size, int& low
   return true;
 }
 
-// offset: of one image, (groups, taps, 2, windows).
+// offset: (groups, taps, 2, windows) of one image.
 __device__ inline Sample sample_of(unsigned sample, const REAL* offset, const REAL* mask, const Window& w) {
   const unsigned windows = w.windows(), window = sample % windows, row = sample / windows, tap = row % (unsigned)w.taps();
   const Place corner = corner_of(window, w);
@@ -57,7 +57,8 @@ __device__ inline Sample sample_of(unsigned sample, const REAL* offset, const RE
   return s;
 }
 
-// columns (C, taps, windows) of x (C, map); a thread has one sample of all its group's `channels`. count: samples of all groups.
+// columns (C, taps, windows) of x (C, map). A thread computes one sample in all `channels` of its group. count: all groups'
+// samples.
 extern "C" __global__ void columns(int count, const REAL* x, const REAL* offset, const REAL* mask, REAL* columns, int channels,
                                    Window w) {
   const unsigned samples = w.taps() * w.windows();
@@ -70,7 +71,7 @@ extern "C" __global__ void columns(int count, const REAL* x, const REAL* offset,
   }
 }
 
-// dmask, of one image, from the columns' gradient.
+// dmask of one image, from the columns' gradient.
 extern "C" __global__ void mask_gradient(int count, const REAL* x, const REAL* offset, const REAL* mask, const REAL* columns,
                                          REAL* dmask, int channels, Window w) {
   const unsigned samples = w.taps() * w.windows();
@@ -85,7 +86,7 @@ extern "C" __global__ void mask_gradient(int count, const REAL* x, const REAL* o
   }
 }
 
-// doffset, of one image, from the columns' gradient.
+// doffset of one image, from the columns' gradient.
 extern "C" __global__ void offset_gradient(int count, const REAL* x, const REAL* offset, const REAL* mask, const REAL* columns,
                                            REAL* doffset, int channels, Window w) {
   const unsigned windows = w.windows(), samples = w.taps() * windows;
@@ -107,7 +108,7 @@ extern "C" __global__ void offset_gradient(int count, const REAL* x, const REAL*
   }
 }
 
-// counts (groups, pixels), 0 before: how many times samples read each pixel.
+// counts (groups, pixels), initially 0: how often samples read each pixel.
 extern "C" __global__ void count_readers(int count, const REAL* offset, const REAL* mask, int* counts, Window w) {
   const unsigned samples = w.taps() * w.windows();
   LOOP(i, count) {
@@ -118,7 +119,7 @@ extern "C" __global__ void count_readers(int count, const REAL* offset, const RE
   }
 }
 
-// starts[i] = next[i] = the sum of counts before i; starts[count]: of all. One block of 1024.
+// starts[i] = next[i] = the sum of the counts before i; starts[count]: the sum of all. One block of 1024.
 extern "C" __global__ void starts(int count, const int* counts, int* starts, int* next) {
   __shared__ int before[1024];
   const unsigned t = threadIdx.x, each = ((unsigned)count + 1023) / 1024;
@@ -144,7 +145,7 @@ extern "C" __global__ void starts(int count, const int* counts, int* starts, int
   }
 }
 
-// readers: 4 * sample + neighbour, from starts on, in any order.
+// readers: 4 * sample + neighbour, in any order from each pixel's start.
 extern "C" __global__ void fill(int count, const REAL* offset, const REAL* mask, int* next, int* readers, Window w) {
   const unsigned samples = w.taps() * w.windows();
   LOOP(i, count) {
@@ -166,8 +167,8 @@ __device__ inline void sift(int* heap, int root, int length) {
   heap[root] = value;
 }
 
-// Sorts the readers of each pixel (heapsort); then they are the samples within their group, and shares their shares
-// times the samples' factors.
+// Sorts the readers of each pixel (heapsort). Then they are sample numbers in their group, and shares are the samples' weights
+// times their factors.
 extern "C" __global__ void sort_readers(int count, const REAL* offset, const REAL* mask, const int* starts, int* readers,
                                         REAL* shares, Window w) {
   const unsigned samples = w.taps() * w.windows();
@@ -190,7 +191,7 @@ extern "C" __global__ void sort_readers(int count, const REAL* offset, const REA
   }
 }
 
-// dx (C, map) from the columns' gradient. count: C * pixels; channels: of a group.
+// dx (C, map) from the columns' gradient. count: C * pixels; channels: in each group.
 extern "C" __global__ void data_gradient(int count, const REAL* columns, const int* starts, const int* readers, const REAL* shares,
                                          REAL* dx, int channels, Window w) {
   const unsigned pixels = w.map(), samples = w.taps() * w.windows();

@@ -1,7 +1,7 @@
 // DeformablePSROIPooling: averages of bilinear samples in moved position-sensitive bins. See layers/roi/deformable_psroi_pooling.py.
 #include "roi.cuh"
 
-// A bin of one class: where its samples start along an axis, and the distance to the next; extent: the roi's.
+// A bin of one class along an axis: the first sample, the distance between samples, and the roi's extent.
 struct Axis {
   REAL start, step, extent;
 };
@@ -10,12 +10,12 @@ struct Bin {
   Axis rows, columns;
 };
 
-// Which image a bin reads (-1 for a bad roi), and how many samples it has, at least 1.
+// The image that a bin reads (-1 for a bad roi), and its number of samples, at least 1.
 struct Count {
   int image, samples;
 };
 
-// The two pixels of a sample, and the second's share; used: whether the sample is on the map.
+// The two pixels of a sample, and the weight of the second one. used: whether the sample is on the map.
 struct Sample {
   bool used;
   int low, high;
@@ -63,7 +63,7 @@ extern "C" __global__ void bins(int count, Shape s, int classes, int samples, in
   }
 }
 
-// The place in the table of the bin that output channel d has at (gh, gw).
+// The index in the table of the bin that output channel d has at (gh, gw).
 __device__ inline unsigned bin_of(const Shape& s, int classes, int r, int d, int gh, int gw) {
   const int group = s.pooled_h, dim = s.channels / (group * group), k = (int)((long long)d * classes / dim);
   return ((r * classes + k) * group + gh) * group + gw;
@@ -98,7 +98,7 @@ extern "C" __global__ void pool(int count, Shape s, int classes, int samples, co
   }
 }
 
-// The share of a pixel in the sum of the samples along an axis, -1 where none reads it.
+// The weight of a pixel in the sum of the samples along an axis; -1 if no sample reads it.
 __device__ inline REAL share_of(const Axis& axis, int samples, int size, int pixel) {
   const REAL first = clip(axis.start, REAL(size - 1)), last = clip(axis.start + REAL(samples - 1) * axis.step, REAL(size - 1));
   if (!(REAL(pixel + 1) > first && REAL(pixel - 1) < last)) return -1;
@@ -106,13 +106,13 @@ __device__ inline REAL share_of(const Axis& axis, int samples, int size, int pix
   for (int n = 0; n < samples; ++n) {
     const Sample of = sample_of(axis, n, size);
     if (!of.used || (pixel != of.low && pixel != of.high)) continue;
-    // low and high are one at a whole place, where the share is 0
+    // at a whole coordinate, low equals high, and the share is 0
     share = (share < 0 ? REAL(0) : share) + (pixel == of.low ? 1 - of.share : of.share);
   }
   return share;
 }
 
-// dx (N, D * G * G, H, W): each pixel adds up what the rois of its image send it, in their order.
+// dx (N, D * G * G, H, W): each pixel adds the gradients from the rois of its image, in their order.
 extern "C" __global__ void data_gradient(int count, Shape s, int classes, int samples, const Bin* table, const Count* counts,
                                          const REAL* dy, REAL* dx) {
   const int group = s.pooled_h, dim = s.channels / (group * group);
@@ -135,7 +135,7 @@ extern "C" __global__ void data_gradient(int count, Shape s, int classes, int sa
   }
 }
 
-// dtrans (R, 2 K, parts, parts): a thread adds up its part's bins, the channels of its class and their samples, in order.
+// dtrans (R, 2 K, parts, parts): a thread adds its part's bins, the channels of its class and their samples, in order.
 extern "C" __global__ void trans_gradient(int count, Shape s, int classes, int samples, const Bin* table, const Count* counts,
                                           int parts, REAL trans_std, const REAL* x, const REAL* dy, REAL* dtrans) {
   const int group = s.pooled_h, dim = s.channels / (group * group), each = dim / classes;

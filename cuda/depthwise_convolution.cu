@@ -33,7 +33,7 @@ extern "C" __global__ void convolve(int count, const REAL* x, const REAL* weight
 extern "C" __global__ void data_gradient(int count, const REAL* dy, const REAL* weight, REAL* dx, int channels, int multiplier,
                                          Window w) {
   LOOP(i, count) {
-    // x's plane p has y's planes p * multiplier and on
+    // x's plane p belongs to y's planes from p * multiplier on
     const unsigned plane = i / (unsigned)w.map(), c = plane % (unsigned)channels;
     const Place at = place_of(i % (unsigned)w.map(), w.height, w.width);
     REAL sum = 0;
@@ -57,7 +57,7 @@ extern "C" __global__ void data_gradient(int count, const REAL* dy, const REAL* 
   }
 }
 
-// A block for each number of the weight: dweight += the sum of dy * x over `numbers` = images * windows.
+// One block for each number of the weight: dweight += the sum of dy * x over `numbers` = images * windows.
 extern "C" __global__ void weight_gradient(int numbers, const REAL* x, const REAL* dy, REAL* dweight, int channels,
                                            int multiplier, Window w) {
   const unsigned m = blockIdx.x / (unsigned)w.taps();

@@ -77,7 +77,7 @@ class Device:
         self.spare_streams = Spares(self, self.driver.Stream)
         self.spare_events = Spares(self, self.driver.Event)
         self.stream = Stream(self)
-        atexit.register(self._leave)  # while the context can still be made current
+        atexit.register(self._leave)  # before exit, while the context can still be made current
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -94,7 +94,7 @@ class Device:
         except self.driver.Error as error:
             raise DeviceError(f"{self.name}: {error}") from error
         finally:
-            if before is not self and _local.device is self:  # not where push failed
+            if before is not self and _local.device is self:  # false if push failed
                 _local.device, _local.running = before, running
                 self._context.pop()
 
@@ -109,7 +109,7 @@ class Device:
                 yield
                 stream.synchronize()
             except BaseException:
-                stream.forget_checks()  # else the next wait would raise a finding of this run
+                stream.forget_checks()  # otherwise the next wait would raise this run's finding
                 raise
             finally:
                 _local.stream, _local.running = before, running
@@ -127,7 +127,7 @@ class Device:
         capture.refuse_for_now("a wait for another stream")
         event = self.spare_events.take()
         event.record(other)
-        handle.wait_for_event(event)  # for the event as it now is: it may be recorded again at once
+        handle.wait_for_event(event)  # the wait refers to this record, so the event may be recorded again at once
         self.spare_events.give(event)
 
     # Memory.
@@ -144,7 +144,7 @@ class Device:
             try:
                 return DeviceMemory(self, self._pool, nbytes, stream.handle)
             except self.driver.MemoryError:
-                for holder in list(self.graph_holders):  # graphs save time only
+                for holder in list(self.graph_holders):  # a graph only saves time
                     holder.drop()
             try:
                 return DeviceMemory(self, self._pool, nbytes, stream.handle)
@@ -180,11 +180,11 @@ class Device:
         with self.active(), self._lock:
             made = Capture(stream)
             graph.begin(stream)
-            running, _local.running = _local.running, None  # the short ways of blobs and launches look for no capture
+            running, _local.running = _local.running, None  # fast paths of blobs and launches do not check for a capture
             made.begin()
             try:
                 yield made
-                if made.refused:  # and no error of it arrived here
+                if made.refused:  # and its error did not arrive here
                     made.refuse(made.refused)
                 made.fetch_checks()
             except BaseException:
@@ -249,7 +249,7 @@ class Device:
             try:
                 array: NDArray[Any] = np.asarray(PinnedMemory(self._pinned, (count,), np.dtype(dtype)))
             except self.driver.MemoryError:
-                return np.zeros(count, dtype)  # the system can lock no more: ordinary memory also works
+                return np.zeros(count, dtype)  # the system cannot lock more pages; ordinary memory also works
         array[...] = 0
         return array
 
@@ -266,16 +266,16 @@ class Device:
             self.release_memory()
         except DeviceError:  # every call fails now, and the driver frees all memory anyway
             with suppress(self.driver.Error):
-                self._context.detach()  # else PyCUDA warns of each block and kernel that it cannot free
+                self._context.detach()  # otherwise PyCUDA warns for each block and kernel that it cannot free
 
 
 class _Local(threading.local):
     device: Device | None = None
-    """Whose context is current."""
+    """The device whose context is current."""
     stream: Stream | None = None
-    """The innermost of Device.running."""
+    """The stream of the innermost Device.running."""
     running: Stream | None = None
-    """That stream, while its device is the current one in every sense: launches then need not look for it."""
+    """The device's current stream, while the device is current in every sense. Launches then need not look for it."""
     ordinal: int | None = None
 
 
@@ -315,7 +315,7 @@ def driver() -> Any:
         raise DeviceError(f"no GPU: {missing} not installed ({install('gpu')}); `minicaffe doctor` says more") from error
     except ImportError as error:
         raise DeviceError(f"no GPU: PyCUDA finds no NVIDIA driver ({error}); `minicaffe doctor` says more") from error
-    except Exception as error:  # PyCUDA's errors have no name before the import
+    except Exception as error:  # PyCUDA's errors are unknown before its import
         raise DeviceError(f"no GPU: the NVIDIA driver says: {error}; `minicaffe doctor` says more") from error
     return module
 

@@ -1,6 +1,7 @@
-// Eltwise: product, weighted sum and maximum of two arrays; more of them by further launches. See layers/elementwise/eltwise.py.
+// Eltwise: product, weighted sum and maximum of two arrays. Further launches add more arrays. See
+// layers/elementwise/eltwise.py.
 //
-// slope: of a ReLU behind the layer, 1 for none; only in the last launch of a top.
+// slope: of a ReLU after the layer, 1 for none. Only a top's last launch applies it.
 #include "common.cuh"
 #include "relu.cuh"
 
@@ -40,7 +41,7 @@ extern "C" __global__ void scaled(int count, const REAL* dy, REAL coeff, REAL* d
 
 // dx = dy where the winner is `index`, else 0.
 extern "C" __global__ void won(int count, const REAL* dy, const int* winner, int index, REAL* dx) {
-  LOOP(i, count) dx[i] = winner[i] == index ? dy[i] : dy[i] * REAL(0);  // a product, as on the CPU: a NaN stays
+  LOOP(i, count) dx[i] = winner[i] == index ? dy[i] : dy[i] * REAL(0);  // a product, as on the CPU, so that a NaN stays
 }
 
 // dx = y / x * dy.

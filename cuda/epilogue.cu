@@ -1,19 +1,19 @@
-// What follows a convolution in one pass: its bias, BatchNorm of stored statistics, Scale, Bias, ReLU. See convolution.py.
+// The steps after a convolution in one pass: bias, BatchNorm with stored statistics, Scale, Bias, ReLU. See convolution.py.
 //
-// Every number goes through the roundings of the layers' own kernels, in their order, so that the bits are theirs.
+// Each number is rounded as in the layers' own kernels, in their order, so the results have the same bits.
 #include "common.cuh"
 #include "planes.cuh"
 #include "relu.cuh"
 #include "statistics.cuh"
 
 // y = rectified(((x + bias - mean) / std) * scale + shift + addend, slope); planes: images * channels; y may be x.
-// Any of the vectors (channels) may be nullptr, which leaves its step out: mean_sum with var_sum, factor (1) and inverse_std,
-// which is written for BatchNorm's backward.
+// A vector (channels) may be nullptr, which skips its step. mean_sum comes with var_sum, factor (1) and inverse_std, which is
+// written for BatchNorm's backward.
 extern "C" __global__ void epilogue(int planes, int positions, int channels, const REAL* x, const REAL* bias, const REAL* mean_sum,
                                     const REAL* var_sum, const REAL* factor, REAL eps, REAL* inverse_std, const REAL* scale,
                                     const REAL* shift, const REAL* addend, REAL slope, REAL* y) {
   const unsigned plane = plane_of_thread(), c = plane % (unsigned)channels;
-  const REAL nothing = REAL(-0.0);  // +0 would make +0 of -0
+  const REAL nothing = REAL(-0.0);  // +0 would turn -0 into +0
   const REAL first = bias ? bias[c] : nothing, factor_c = scale ? scale[c] : REAL(1);
   const REAL second = shift ? shift[c] : nothing, third = addend ? addend[c] : nothing;
   Statistics stored = {REAL(0), REAL(1)};

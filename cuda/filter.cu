@@ -6,7 +6,7 @@ extern "C" __global__ void filter(int count, int width, const int* kept, const R
   LOOP(i, count) y[i] = x[(unsigned)kept[i / (unsigned)width] * (unsigned)width + i % (unsigned)width];
 }
 
-// dx[n] = dy[place[n]], 0 where place[n] is -1; count: of dx.
+// dx[n] = dy[place[n]], 0 where place[n] is -1. count: dx's elements.
 extern "C" __global__ void filter_backward(int count, int width, const int* place, const REAL* dy, REAL* dx) {
   LOOP(i, count) {
     const int item = place[i / (unsigned)width];

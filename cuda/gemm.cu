@@ -1,12 +1,12 @@
 // Matrix products without cuBLAS. See blas.py.
 #include "common.cuh"
 
-constexpr int TILE = 64;   // rows and columns of C that a block of 16 x 16 threads makes: 4 x 4 a thread, 16 apart
+constexpr int TILE = 64;   // rows and columns of C for each block of 16 x 16 threads: 4 x 4 for each thread, 16 apart
 constexpr int DEPTH = 16;  // columns of A and rows of B in shared memory at a time
-constexpr int APART = TILE + 1;  // from row to row there: threads that store down a column use different banks
+constexpr int APART = TILE + 1;  // distance between its rows: threads that store down a column then use different banks
 
-// One tile of op(M), DEPTH x TILE: [k][i] is k steps along the summed axis and i along the other one, 0 outside.
-// Neighbours in memory go to neighbouring threads: along the summed axis if `along`, else along the other one.
+// One tile of op(M), DEPTH x TILE. [k][i] is k steps along the summed axis and i along the other one; 0 outside.
+// Neighbouring threads read neighbours in memory: along the summed axis if `along`, else along the other one.
 __device__ void fetch(REAL tile[DEPTH][APART], const REAL* matrix, int ld, bool along, int first, int count, int first_k, int k) {
   for (int t = threadIdx.y * 16 + threadIdx.x; t < TILE * DEPTH; t += 256) {
     const int d = along ? t % DEPTH : t / TILE, i = along ? t / DEPTH : t % TILE;
@@ -16,7 +16,7 @@ __device__ void fetch(REAL tile[DEPTH][APART], const REAL* matrix, int ld, bool 
 }
 
 // C (m, n) = alpha op(A) (m, k) op(B) (k, n) + beta C, row-major, rows ld apart; `batch` such products, strides apart. With beta = 0
-// C is not read. Blocks: x one for each tile of C, y over the batch.
+// C is not read. Blocks: x for the tiles of C, y for the batch.
 extern "C" __global__ void gemm(int m, int n, int k, REAL alpha, const REAL* a, int lda, int a_transposed, long long a_stride,
                                 const REAL* b, int ldb, int b_transposed, long long b_stride, REAL beta, REAL* c, int ldc,
                                 long long c_stride, int batch) {
@@ -29,7 +29,7 @@ extern "C" __global__ void gemm(int m, int n, int k, REAL alpha, const REAL* a, 
       fetch(of_a, a + item * a_stride, lda, !a_transposed, first_row, m, first_k, k);
       fetch(of_b, b + item * b_stride, ldb, b_transposed, first_column, n, first_k, k);
       __syncthreads();
-      REAL part[4][4] = {};  // long sums are sums of short ones, which round less
+      REAL part[4][4] = {};  // sums of short sums round less
       for (int d = 0; d < DEPTH; ++d)
         for (int i = 0; i < 4; ++i)
           for (int j = 0; j < 4; ++j)

@@ -141,4 +141,4 @@ class Graph:
 
     def __del__(self) -> None:
         if hasattr(self, "_executable"):
-            _state.unused.append(self._executable)  # no call here: this may be any thread, also in a capture
+            _state.unused.append(self._executable)  # no driver call: this may be any thread, even during a capture

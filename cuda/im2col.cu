@@ -26,7 +26,8 @@ extern "C" __global__ void im2col(int count, const REAL* x, REAL* columns, int c
   }
 }
 
-// The same sizes; every pixel of x is the sum of its copies in the columns, in the order of the taps, plus its old value if add.
+// The same sizes. Each pixel of x becomes the sum of its copies in the columns, in the order of the taps; with add, plus its
+// old value.
 // count: x's elements.
 extern "C" __global__ void col2im(int count, const REAL* columns, REAL* x, int add, int channels, int first, int windows,
                                   int ld, int image_stride, Window w) {

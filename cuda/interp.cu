@@ -1,8 +1,8 @@
-// Interp: maps resized bilinearly, corners on corners. See layers/shape/interp.py.
-// x is (maps, height, width), of which (h, w) from (first, first) on become (out_h, out_w).
+// Interp: maps resized bilinearly, with aligned corners. See layers/shape/interp.py.
+// x is (maps, height, width). Its (h, w) pixels from (first, first) on become (out_h, out_w).
 #include "common.cuh"
 
-// The place before place i of an axis of `size`, and the share of the one after it.
+// The pixel before place i on an axis of `size`, and the weight of the pixel after it.
 __device__ int place_before(unsigned i, float ratio, int size, REAL* share) {
   const float place = ratio * (float)i;
   int before = (int)place;
@@ -11,7 +11,7 @@ __device__ int place_before(unsigned i, float ratio, int size, REAL* share) {
   return before;
 }
 
-// a, and of b its share; of an axis that keeps its size a alone, whatever b is.
+// a and b, weighted. If the axis keeps its size, a alone, whatever b is.
 __device__ REAL mix(REAL a, REAL b, REAL share, int same) { return same ? a : (1 - share) * a + share * b; }
 
 extern "C" __global__ void interp(int count, int height, int width, int first, int h, int w, int out_h, int out_w, float ratio_h,
@@ -28,7 +28,7 @@ extern "C" __global__ void interp(int count, int height, int width, int first, i
   }
 }
 
-// The places of the other axis, `out` long, that may read place i: from *start to *end.
+// The places on the other axis, `out` long, that may read pixel i: from *start to *end.
 __device__ void readers(int i, float ratio, int out, int* start, int* end) {
   *start = 0;
   *end = out - 1;
@@ -39,7 +39,7 @@ __device__ void readers(int i, float ratio, int out, int* start, int* end) {
   }
 }
 
-// What place j reads of place i of an axis of `size`.
+// The weight with which place j reads pixel i, on an axis of `size`.
 __device__ REAL share_of(int i, int j, float ratio, int size) {
   REAL share;
   const int before = place_before((unsigned)j, ratio, size, &share);
@@ -47,7 +47,7 @@ __device__ REAL share_of(int i, int j, float ratio, int size) {
   return (before == i ? 1 - share : REAL(0)) + (after == i ? share : REAL(0));
 }
 
-// A thread for each number of dx, which adds up what was read of it.
+// One thread for each number of dx, which adds what places read there.
 extern "C" __global__ void interp_backward(int count, int height, int width, int first, int h, int w, int out_h, int out_w,
                                            float ratio_h, float ratio_w, const REAL* dy, REAL* dx) {
   LOOP(i, count) {

@@ -1,11 +1,11 @@
-// Whole labels, as layers/loss/loss.py reads them.
+// Reads whole labels, as layers/loss/loss.py does.
 #pragma once
 
 #include "common.cuh"
 
 enum { IGNORED = -1, WRONG = -2 };
 
-// The class of label i of count, IGNORED, or WRONG; *wrong becomes count - i of the first wrong one.
+// The class of label i of count, or IGNORED, or WRONG. *wrong becomes count - i for the first wrong label.
 __device__ __forceinline__ int read_label(const REAL* labels, unsigned i, int count, int classes, int ignores, int ignore, int* wrong) {
   const REAL label = labels[i];
   if (ignores && label == ignore) return IGNORED;

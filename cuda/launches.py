@@ -66,10 +66,10 @@ LOSS_THREADS = 256
 """Threads of a loss kernel's block: LOSS_THREADS of loss.cuh."""
 
 MOST_BLOCKS = 1024
-"""Most blocks of a loss kernel, which loop over the rest."""
+"""Most blocks of a loss kernel. They loop over the rest."""
 
 LANES = 32
-"""Threads for one position whose numbers are next to each other."""
+"""Threads for one position with adjacent numbers."""
 
 
 def launch_loss(

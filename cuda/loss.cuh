@@ -1,12 +1,12 @@
-// For the losses' kernels: the sums of a block's threads, which finish_loss of loss.cu adds up.
+// For the losses' kernels: a block's sums, which finish_loss of loss.cu adds up.
 #pragma once
 
 #include "common.cuh"
 #include "sums.cuh"
 
-constexpr int LOSS_THREADS = 256;  // of a block; launches.py's LOSS_THREADS
+constexpr int LOSS_THREADS = 256;  // threads of a block; LOSS_THREADS in launches.py
 
-// Writes a block's sums of losses and counts to its row of partial (blocks, 2). Every thread must call it.
+// Writes a block's sums of losses and counts to its row of partial (blocks, 2). Every thread must call this.
 __device__ void put_sums(double loss, double counted, double* partial) {
   loss = block_sum(loss);
   counted = block_sum(counted);
@@ -16,7 +16,7 @@ __device__ void put_sums(double loss, double counted, double* partial) {
   }
 }
 
-// Sums over groups of `lanes` adjacent threads, a power of 2: the result is for the first of each group.
+// Sums over groups of `lanes` adjacent threads, a power of 2. The first thread of each group gets the result.
 __device__ double lanes_sum(double mine, unsigned lanes) {
   __shared__ double part[LOSS_THREADS];
   const unsigned t = threadIdx.x, lane = t % lanes;

@@ -1,17 +1,17 @@
 // LRN: x / scale^beta, over channels or within a channel. See layers/norm/lrn.py.
 //
-// Sums are in the CPU's order.
+// Sums have the CPU's order.
 #include "common.cuh"
 
-// The neighbourhood of a number: up to `reach` places on each side of it, on axes A and B. Across channels, A is the channels and B
-// has length 1; within a channel, A is the rows and B the columns.
+// The neighbourhood of a number: up to `reach` places on each side of it, on axes A and B. Across channels, A is the channel
+// axis and B has length 1. Within a channel, A is the rows and B the columns.
 struct Around {
   int a_length, a_stride, b_length, b_stride, reach;
 };
 
 __device__ REAL term(const REAL* v, int i, bool squared) { return squared ? v[i] * v[i] : v[i]; }
 
-// The sum on axis A around number i, itself first, then one step before and after, two ...
+// The sum on axis A around number i: first the number itself, then one step before and after it, then two ...
 __device__ REAL sum_on_axis(const REAL* v, int i, const Around& n, bool squared) {
   const int at = i / n.a_stride % n.a_length;
   REAL sum = term(v, i, squared);
@@ -33,7 +33,7 @@ __device__ REAL sum_around(const REAL* v, int i, const Around& n, bool squared) 
 }
 
 __device__ REAL powered(REAL scale, REAL beta) {
-  return beta == REAL(0.75) ? sqrt(sqrt(scale)) * sqrt(scale) : pow(scale, beta);  // AlexNet's: by roots, as on the CPU
+  return beta == REAL(0.75) ? sqrt(sqrt(scale)) * sqrt(scale) : pow(scale, beta);  // AlexNet's 0.75 by roots, as on the CPU
 }
 
 // y = x / (k + alpha * sum of x^2 around)^beta.

@@ -1,8 +1,9 @@
-// MVN: rows of `numbers` numbers, each brought to mean 0 and, with scale, deviation 1. A block a row. See layers/norm/mvn.py.
+// MVN: rows of `numbers` numbers, normalised to mean 0 and, with scale, deviation 1. One block for each row. See
+// layers/norm/mvn.py.
 #include "common.cuh"
 #include "sums.cuh"
 
-// y may be x; scale: nullptr, or sqrt(var) + eps of each row, by which y is divided.
+// y may be x. scale: nullptr, or each row's divisor sqrt(var) + eps.
 extern "C" __global__ void mvn(int numbers, const REAL* x, REAL eps, REAL* y, REAL* scale) {
   const REAL* from = x + (long long)blockIdx.x * numbers;
   REAL* to = y + (long long)blockIdx.x * numbers;
@@ -12,7 +13,7 @@ extern "C" __global__ void mvn(int numbers, const REAL* x, REAL eps, REAL* y, RE
   BLOCK_LOOP(i, numbers) {
     const REAL distance = from[i] - mean;
     squares += (double)distance * distance;
-    to[i] = distance;  // x may be overwritten: only this thread reads number i
+    to[i] = distance;  // x may be overwritten, because only this thread reads number i
   }
   if (!scale) return;
   const REAL deviation = sqrt(REAL(block_sum(squares) / numbers)) + eps;
@@ -20,7 +21,7 @@ extern "C" __global__ void mvn(int numbers, const REAL* x, REAL eps, REAL* y, RE
   if (threadIdx.x == 0) scale[blockIdx.x] = deviation;
 }
 
-// dx = (dy - mean(dy) - y * mean(y * dy)) / scale; scale: nullptr where y was not divided, and dx = dy - mean(dy). dx may be dy.
+// dx = (dy - mean(dy) - y * mean(y * dy)) / scale. scale: nullptr if y was not divided; then dx = dy - mean(dy). dx may be dy.
 extern "C" __global__ void mvn_backward(int numbers, const REAL* y, const REAL* dy, const REAL* scale, REAL* dx) {
   const long long start = (long long)blockIdx.x * numbers;
   double sum = 0, products = 0;

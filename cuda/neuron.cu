@@ -1,7 +1,7 @@
 // The layers that apply one function to every element: y = f(x), dx = dy f'(x). See layers/neuron/neuron.py.
 //
-// Every kernel takes the same: a, b, c are the function's constants, as its layer's `constants` lists them. Forward's y may be x;
-// kept is nullptr, or a copy of x. Backward's dx may be dy.
+// All kernels have the same arguments: a, b, c are the function's constants, as in the layer's `constants`. Forward's y may be
+// x; kept is nullptr, or a copy of x. Backward's dx may be dy.
 #include "common.cuh"
 
 #define VALUE(expression)          \
@@ -71,7 +71,7 @@ extern "C" __global__ void logarithm_backward(int count, const REAL* x, REAL a, 
   SLOPE(c * a / (b + a * v))
 }
 
-// a: scale, b: shift, c: power. A power of 1 is left out; one of 0, or a scale of 0, gives a constant.
+// a: scale, b: shift, c: power. A power of 1 is skipped. A power or a scale of 0 gives a constant.
 extern "C" __global__ void power(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
   const REAL constant = c == 0 ? REAL(1) : pow(b, c);
   VALUE(a * c == 0 ? constant : c == 1 ? v * a + b : pow(v * a + b, c))
@@ -81,7 +81,7 @@ extern "C" __global__ void power_backward(int count, const REAL* x, REAL a, REAL
   SLOPE(factor == 0 || c == 1 ? factor : factor * pow(b + a * v, c - 1))
 }
 
-// a: negative_slope, b: the most.
+// a: negative_slope, b: the upper limit.
 extern "C" __global__ void relu6(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
   VALUE((v > 0 ? v : v * a) > b ? b : v > 0 ? v : v * a)
 }

@@ -1,4 +1,4 @@
-// Non-maximum suppression of sorted boxes, SLAB at a time. See proposal.py; the definition is layers/proposal/nms.py's.
+// Non-maximum suppression of sorted boxes, SLAB at a time. See proposal.py. layers/proposal/nms.py has the definition.
 #include "sort.cuh"
 
 constexpr int SLAB = 2048;        // proposal.py's SLAB
@@ -17,7 +17,7 @@ __device__ __forceinline__ Box read_box(const REAL* boxes, int i) {
 
 __device__ __forceinline__ REAL area(const Box& a) { return (a.x2 - a.x1 + 1) * (a.y2 - a.y1 + 1); }
 
-// Whether the boxes, of these areas, overlap by more than threshold. A NaN makes an area NaN, and the boxes do not clash.
+// Whether two boxes with these areas overlap by more than threshold. With a NaN an area is NaN, and the boxes do not clash.
 __device__ __forceinline__ bool clash(const Box& a, REAL area_a, const Box& b, REAL area_b, REAL threshold) {
   const REAL width = max(min(a.x2, b.x2) - max(a.x1, b.x1) + 1, REAL(0));
   const REAL height = max(min(a.y2, b.y2) - max(a.y1, b.y1) + 1, REAL(0));
@@ -25,7 +25,7 @@ __device__ __forceinline__ bool clash(const Box& a, REAL area_a, const Box& b, R
   return shared / (area_a + area_b - shared) > threshold;
 }
 
-// state: the boxes kept so far, and those kept before the current slab; removed: one for each of `most` boxes.
+// state: the number of boxes kept so far, and that before the current slab. removed: one flag for each of `most` boxes.
 extern "C" __global__ void nms_start(int most, int* state, unsigned char* removed) {
   LOOP(i, most) {
     removed[i] = 0;
@@ -34,14 +34,15 @@ extern "C" __global__ void nms_start(int most, int* state, unsigned char* remove
   if (most < 2 && blockIdx.x == 0 && threadIdx.x < 2) state[threadIdx.x] = 0;
 }
 
-// mask (SLAB, WORDS): bit j of word c of row r: whether boxes start + r and start + 64 c + j clash, the second being later.
-// A block of 64 threads for each 64 columns (x) and 64 rows (y) from the diagonal on. count: the number of boxes (4 each).
+// mask (SLAB, WORDS): bit j of word c of row r is 1 if boxes start + r and start + 64 c + j clash, and the second is later.
+// One block of 64 threads for each 64 columns (x) and 64 rows (y) from the diagonal on. count: the number of boxes (4 numbers
+// each).
 extern "C" __global__ void nms_mask(const int* count, int start, const REAL* boxes, REAL threshold, int limit, const int* state,
                                     WORD* mask) {
   __shared__ Box others[64];
   __shared__ REAL areas[64];
   const int column = blockIdx.x, row = blockIdx.y, end = min(*count, start + SLAB);
-  if (column < row || (limit && state[0] >= limit)) return;  // the whole block, before any barrier
+  if (column < row || (limit && state[0] >= limit)) return;  // before any barrier; the same for the whole block
   const int first = start + 64 * column, mine = start + 64 * row + threadIdx.x;
   if (first >= end) return;
   if (first + (int)threadIdx.x < end) {
@@ -53,18 +54,18 @@ extern "C" __global__ void nms_mask(const int* count, int start, const REAL* box
   const Box box = read_box(boxes, mine);
   const REAL own = area(box);
   WORD bits = 0;
-  for (int j = column == row ? threadIdx.x + 1 : 0; j < min(64, end - first); ++j)  // on the diagonal only later boxes
+  for (int j = column == row ? threadIdx.x + 1 : 0; j < min(64, end - first); ++j)  // on the diagonal, only later boxes
     if (clash(box, own, others[j], areas[j], threshold)) bits |= WORD(1) << j;
   mask[(mine - start) * WORDS + column] = bits;
 }
 
-// One block takes a slab's boxes in order: a box that is not removed is kept, and removes those it clashes with.
-// kept: the places of the kept boxes, to which this slab's are appended.
+// One block processes a slab's boxes in order. It keeps each box that is not removed, and removes the boxes that clash with it.
+// kept: the indices of the kept boxes; this slab's are appended.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
     nms_scan(const int* count, int start, const unsigned char* removed, const WORD* mask, int limit, int* state, int* kept) {
   __shared__ WORD diagonal[SLAB], alive[WORDS], chosen[WORDS];
   __shared__ unsigned char open[SLAB];
-  __shared__ int before[WORDS + 1];  // boxes kept before each word, from state[0] on
+  __shared__ int before[WORDS + 1];  // number of boxes kept before each word, starting at state[0]
   const int thread = threadIdx.x, used = min(*count - start, SLAB), so_far = state[0];
   for (int i = thread; i < SLAB; i += SCAN_THREADS) {
     open[i] = i < used && !removed[start + i];
@@ -83,27 +84,28 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
     if (thread == 0) {
       WORD left = alive[w], found = 0;
       int total = before[w];
-      while (left && !(limit && total >= limit)) {  // from box to box that is left, 64 at most: one thread
+      while (left && !(limit && total >= limit)) {  // one thread, through at most 64 remaining boxes
         const int j = __ffsll((long long)left) - 1;
         found |= WORD(1) << j;
-        left &= ~(diagonal[64 * w + j] | WORD(1) << j);  // those that clash, and j itself
+        left &= ~(diagonal[64 * w + j] | WORD(1) << j);  // removes those that clash, and j itself
         ++total;
       }
       chosen[w] = found;
       before[w + 1] = total;
     }
     __syncthreads();
-    const int word = w + 1 + thread % WORDS;  // all threads: 8 for each later word
+    const int word = w + 1 + thread % WORDS;  // 8 threads for each later word
     if (word < WORDS && 64 * word < used) {
       WORD gone = 0;
       for (int j = thread / WORDS; j < 64; j += SCAN_THREADS / WORDS)
         if (chosen[w] >> j & 1) gone |= mask[(64 * w + j) * WORDS + word];
-      if (gone) atomicAnd(&alive[word], ~gone);  // bits only go: any order of the threads leaves the same
+      if (gone) atomicAnd(&alive[word], ~gone);  // bits are only cleared, so the order of the threads does not matter
     }
   }
   for (int i = thread; i < used; i += SCAN_THREADS) {
     const WORD word = chosen[i / 64], bit = WORD(1) << i % 64;
-    if (word & bit) kept[before[i / 64] + __popcll(word & (bit - 1))] = start + i;  // chosen bits before its own: its place
+    // the number of chosen bits before its own gives its place
+    if (word & bit) kept[before[i / 64] + __popcll(word & (bit - 1))] = start + i;
   }
   if (thread == 0) {
     state[0] = before[WORDS];
@@ -111,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
   }
 }
 
-// A thread a box, from start on: removes those that clash with a box kept in the previous slab.
+// One thread for each box from start on: removes it if it clashes with a box kept in the previous slab.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
     nms_remove(const int* count, int start, const REAL* boxes, REAL threshold, int limit, const int* state, const int* kept,
                unsigned char* removed) {
@@ -131,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
       areas[threadIdx.x] = area(best[threadIdx.x]);
     }
     __syncthreads();
-    // no thread leaves the outer loop early: all must reach its barriers
+    // No thread leaves the outer loop early, because all must reach its barriers.
     for (int j = 0; j < some && here && !gone; ++j) gone = clash(best[j], areas[j], box, own, threshold);
   }
   if (gone) removed[mine] = 1;
@@ -142,13 +144,13 @@ extern "C" __global__ void nms_keys(int count, const REAL* dets, KEY* keys) {
   LOOP(i, count) keys[i] = descending_key(dets[5 * i + 4]);
 }
 
-// boxes (count, 4): those of dets, in order.
+// boxes (count, 4): the boxes of dets, in order.
 extern "C" __global__ void nms_ranked(int count, const REAL* dets, const int* order, REAL* boxes) {
   LOOP(i, count)
   for (int k = 0; k < 4; ++k) boxes[4 * i + k] = dets[5 * order[i] + k];
 }
 
-// found: the places in dets of the *kept_count kept boxes, then -1; `most` in all.
+// found: the indices in dets of the *kept_count kept boxes, then -1; `most` numbers in all.
 extern "C" __global__ void nms_found(int most, const int* kept_count, const int* kept, const int* order, int* found) {
   LOOP(i, most) found[i] = (int)i < *kept_count ? order[kept[i]] : -1;
 }

@@ -1,6 +1,7 @@
 // Normalize over x (N, channels, positions). See layers/norm/normalize.py.
 //
-// Each image has `groups` lengths: one for each position, or 1 for all of it. scale: one number, or (shared = 0) one a channel.
+// Each image has `groups` lengths: one for each position, or one for all. scale: one number, or (shared = 0) one for each
+// channel.
 #include "common.cuh"
 #include "sums.cuh"
 
@@ -12,13 +13,13 @@ __device__ unsigned length_of(unsigned i, int channels, int positions, int group
   return i / ((unsigned)channels * (unsigned)positions) * groups + (groups == 1 ? 0 : i % (unsigned)positions);
 }
 
-// The term of a sum: x^2, or with dy, scale * dy * x.
+// A term of a sum: x^2, or with dy, scale * dy * x.
 __device__ double term(unsigned i, int channels, int positions, const REAL* x, const REAL* dy, const REAL* scale, int shared) {
   const double value = x[i];
   return dy ? dy[i] * scale_of(i, channels, positions, scale, shared) * value : value * value;
 }
 
-// A block an image: without dy, the length sqrt(sum of x^2 + eps); with dy, the sum of scale * dy * x.
+// One block for each image. Without dy: the length sqrt(sum of x^2 + eps). With dy: the sum of scale * dy * x.
 extern "C" __global__ void image_sums(int channels, int positions, const REAL* x, const REAL* dy, const REAL* scale, int shared,
                                       REAL eps, REAL* result) {
   const unsigned numbers = (unsigned)channels * (unsigned)positions;
@@ -29,7 +30,7 @@ extern "C" __global__ void image_sums(int channels, int positions, const REAL* x
   if (threadIdx.x == 0) result[blockIdx.x] = dy ? REAL(sum) : sqrt(REAL(sum) + eps);
 }
 
-// The same over the channels at each position: a block has 32 positions and 16 threads for each.
+// The same sums over the channels at each position. A block has 32 positions with 16 threads each.
 extern "C" __global__ void position_sums(int lengths, int channels, int positions, const REAL* x, const REAL* dy, const REAL* scale,
                                          int shared, REAL eps, REAL* result) {
   __shared__ double part[16][32];
@@ -64,7 +65,7 @@ extern "C" __global__ void normalize_backward(int count, int channels, int posit
   }
 }
 
-// dscale += sum of dy * x / norm: a block a channel of `numbers` numbers, or one block for all of them (shared).
+// dscale += sum of dy * x / norm. One block for each channel of `numbers` numbers, or (shared) one block for all.
 extern "C" __global__ void scale_sums(int numbers, int channels, int positions, int groups, const REAL* x, const REAL* norm,
                                       int shared, const REAL* dy, REAL* dscale) {
   double sum = 0;

@@ -1,8 +1,8 @@
 // Permute, Crop and others: two arrays with different strides. See layers/shape/rearranged.py and crop.py.
 #include "common.cuh"
 
-// The place in the other array of number i; table: the lengths of the axes, then the other array's strides, which may be
-// negative, as Reverse's is: unsigned sums wrap around, and the place counts from the array's address that is passed.
+// The index in the other array of number i. table: the lengths of the axes, then the other array's strides. Strides may be
+// negative, as for Reverse: unsigned sums wrap around, and the index counts from the address that is passed.
 __device__ int elsewhere(unsigned i, int axes, const int* table) {
   unsigned place = 0;
   for (int axis = axes - 1; axis >= 0; --axis) {
@@ -17,7 +17,7 @@ extern "C" __global__ void gather(int count, int axes, const int* table, const R
   LOOP(i, count) y[i] = x[elsewhere(i, axes, table)];
 }
 
-// The reverse: dy has count numbers, dx may have more, which do not change.
+// The reverse: dy has count numbers; dx may have more, which stay unchanged.
 extern "C" __global__ void scatter(int count, int axes, const int* table, const REAL* dy, REAL* dx) {
   LOOP(i, count) dx[elsewhere(i, axes, table)] = dy[i];
 }

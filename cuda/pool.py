@@ -42,8 +42,8 @@ class Pool:
     ) -> None:
         self._allocate, self._full, self._order, self._settle, self._exact = allocate, full, order, settle, exact
         self._lock = renewed(threading.Lock())
-        self._returned: deque[tuple[int, Any, tuple[Any, ...]]] = deque()  # given back, and not yet in _held
-        self._held: defaultdict[int, dict[tuple[Any, ...], list[Any]]] = defaultdict(dict)  # by size, by the streams
+        self._returned: deque[tuple[int, Any, tuple[Any, ...]]] = deque()  # given back, but not yet in _held
+        self._held: defaultdict[int, dict[tuple[Any, ...], list[Any]]] = defaultdict(dict)  # by size, then by streams
         self._taken = 0
 
     def take(self, nbytes: int, stream: Any = None) -> tuple[int, Any]:
@@ -89,14 +89,14 @@ class Pool:
         """Return a block to the pool, on any thread, at any moment. users: the streams that used it, and may still use it."""
         if isinstance(block, Lent):
             block.used_by(users)
-        # no lock: a collection of garbage inside take() may come here on the thread that holds it
+        # Take no lock: garbage collection inside take() may call this on the thread that holds it.
         self._returned.append((size, block, users))
 
     @property
     def in_use(self) -> int:
         """Return the bytes in use."""
         with self._lock:
-            return self._taken - sum(size for size, *_ in list(self._returned))  # a copy: give() takes no lock
+            return self._taken - sum(size for size, *_ in list(self._returned))  # a copy, because give() takes no lock
 
     @property
     def held(self) -> int:
@@ -114,7 +114,7 @@ class Pool:
     def _free(self) -> None:
         if self._held:
             self._settle()
-        self._held.clear()  # dropping PyCUDA's objects frees them
+        self._held.clear()  # PyCUDA's objects free the memory when they are dropped
 
     def _sort(self) -> None:
         """Sort the returned blocks into the unused ones."""

@@ -1,6 +1,6 @@
 // Pooling, MAX and AVE, of maps x (planes, H, W) to y (planes, PH, PW). See layers/pool/pooling.py.
 //
-// Backward is a gather: each pixel adds up its windows, in the CPU's order.
+// Backward is a gather: each pixel adds its windows' gradients, in the CPU's order.
 #include "common.cuh"
 
 struct Pooling {
@@ -10,7 +10,7 @@ struct Pooling {
 };
 
 struct Range {
-  int start, end, length;  // [start, end) on the map; length as the average counts it, with or without padding
+  int start, end, length;  // [start, end) on the map; length is the average's, with or without padding
 };
 
 __device__ Range window(int i, int size, int kernel, int stride, int pad, bool counts_padding) {
@@ -26,13 +26,13 @@ __device__ Range columns_of(int column, const Pooling& s) {
   return window(column, s.w, s.kernel_w, s.stride_w, s.pad_w, s.counts_padding);
 }
 
-// The windows, along one axis, that contain pixel i: from start to end - 1.
+// The windows along one axis that contain pixel i: start to end - 1.
 __device__ Range windows_with(int i, int pooled, int kernel, int stride, int pad) {
   return {i + pad < kernel ? 0 : (i + pad - kernel) / stride + 1, min((i + pad) / stride, pooled - 1) + 1, 0};
 }
 
-// A thread a window. y: nullptr, or the maxima; mask: nullptr, or their indices h * W + w, -1 for none, as numbers; argmax: the same
-// as integers.
+// One thread for each window. y: nullptr, or the maxima. mask: nullptr, or their indices h * W + w as REALs, -1 for none.
+// argmax: the same as integers.
 extern "C" __global__ void max_pool(int count, const REAL* x, Pooling s, REAL* y, REAL* mask, int* argmax) {
   LOOP(i, count) {
     const Range rows = rows_of(i / (unsigned)s.pw % (unsigned)s.ph, s), columns = columns_of(i % (unsigned)s.pw, s);
@@ -53,7 +53,7 @@ extern "C" __global__ void max_pool(int count, const REAL* x, Pooling s, REAL* y
   }
 }
 
-// The same where a map has one window: 32 threads a map, 8 maps a block.
+// The same for one window in each map: 32 threads for each map, 8 maps in each block.
 extern "C" __global__ void max_pool_whole(int planes, const REAL* x, Pooling s, REAL* y, REAL* mask, int* argmax) {
   __shared__ REAL most[8][32];
   __shared__ int at[8][32];
@@ -75,7 +75,7 @@ extern "C" __global__ void max_pool_whole(int planes, const REAL* x, Pooling s, 
   at[m][t] = where;
   __syncthreads();
   for (unsigned half = 16; half; half /= 2) {
-    // of equals the first pixel, as a single thread finds
+    // of equal numbers the first pixel, as one thread would find
     if (t < half && (most[m][t + half] > most[m][t] || (most[m][t + half] == most[m][t] && at[m][t + half] < at[m][t]))) {
       most[m][t] = most[m][t + half];
       at[m][t] = at[m][t + half];
@@ -89,7 +89,7 @@ extern "C" __global__ void max_pool_whole(int planes, const REAL* x, Pooling s, 
   }
 }
 
-// A thread a pixel: dx is the sum of dy over the windows whose maximum it is.
+// One thread for each pixel: dx is the sum of dy over the windows with their maximum there.
 extern "C" __global__ void max_pool_backward(int count, const REAL* dy, const int* argmax, Pooling s, REAL* dx) {
   LOOP(i, count) {
     const int at = i % (unsigned)(s.h * s.w);
@@ -104,7 +104,7 @@ extern "C" __global__ void max_pool_backward(int count, const REAL* dy, const in
   }
 }
 
-// A thread a window: the mean.
+// One thread for each window: the mean.
 extern "C" __global__ void ave_pool(int count, const REAL* x, Pooling s, REAL* y) {
   LOOP(i, count) {
     const Range rows = rows_of(i / (unsigned)s.pw % (unsigned)s.ph, s), columns = columns_of(i % (unsigned)s.pw, s);
@@ -119,7 +119,7 @@ extern "C" __global__ void ave_pool(int count, const REAL* x, Pooling s, REAL* y
   }
 }
 
-// The same where a map has one window: 32 threads a map, 8 maps a block.
+// The same for one window in each map: 32 threads for each map, 8 maps in each block.
 extern "C" __global__ void ave_pool_whole(int planes, const REAL* x, Pooling s, REAL* y) {
   __shared__ double part[8][32];
   const unsigned plane = blockIdx.x * 8 + threadIdx.y, t = threadIdx.x, m = threadIdx.y;
@@ -138,7 +138,7 @@ extern "C" __global__ void ave_pool_whole(int planes, const REAL* x, Pooling s, 
   if (t == 0 && plane < (unsigned)planes) y[plane] = REAL(part[m][0]) / (REAL(rows.length) * REAL(columns.length));
 }
 
-// A thread a pixel: dx is the sum of dy / size over its windows.
+// One thread for each pixel: dx is the sum of dy / size over its windows.
 extern "C" __global__ void ave_pool_backward(int count, const REAL* dy, Pooling s, REAL* dx) {
   LOOP(i, count) {
     const int at = i % (unsigned)(s.h * s.w);

@@ -1,4 +1,5 @@
-// PReLU over x (N, channels, positions): one slope a channel; for one slope in all, channels is 1. See layers/neuron/relu.py.
+// PReLU over x (N, channels, positions), with a slope for each channel. For a shared slope, channels is 1. See
+// layers/neuron/relu.py.
 #include "common.cuh"
 #include "planes.cuh"
 #include "sums.cuh"
@@ -22,7 +23,7 @@ extern "C" __global__ void prelu_backward(int planes, int positions, int channel
   POSITIONS(i, plane, planes, positions) dx[i] = dy[i] * (x[i] > 0 ? REAL(1) : slope);
 }
 
-// A block a channel of `numbers` numbers: dslopes += sum of dy * x where x is not positive.
+// One block for each channel of `numbers` numbers: dslopes += sum of dy * x where x is not positive.
 extern "C" __global__ void prelu_sums(int numbers, int channels, int positions, const REAL* x, const REAL* dy, REAL* dslopes) {
   double sum = 0;
   BLOCK_LOOP(j, numbers) {

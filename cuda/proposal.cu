@@ -1,14 +1,14 @@
-// Proposal: from the RPN's maps to sorted boxes, and from the kept ones to rois. See layers/proposal/proposal.py.
+// Proposal: from the RPN's maps to sorted boxes, and from kept boxes to rois. See layers/proposal/proposal.py.
 #include "sort.cuh"
 
-__device__ __forceinline__ REAL clipped(REAL x, REAL high) {  // a NaN stays NaN
+__device__ __forceinline__ REAL clipped(REAL x, REAL high) {  // keeps NaN
   x = x < 0 ? REAL(0) : x;
   return x > high ? high : x;
 }
 
-// All boxes of a map, in the order row, column, anchor, and their keys: LEFT_OUT for those that are too small.
+// All boxes of a map, in the order row, column, anchor, and their keys. Boxes that are too small get LEFT_OUT.
 // scores (2 anchors, H, W), deltas (4 anchors, H, W); info: height, width, scale; reference (anchors, 4);
-// normal: nullptr, or 4 deviations and 4 means. boxes (H W anchors, 4). *bad is set where info is not an image's.
+// normal: nullptr, or 4 deviations and 4 means. boxes (H W anchors, 4). *bad is set if info does not describe an image.
 extern "C" __global__ void proposal_boxes(int anchors, int height, int width, int stride, const REAL* scores, const REAL* deltas,
                                           const REAL* info, const double* reference, const REAL* normal, REAL min_size,
                                           REAL* boxes, KEY* keys, int* bad) {
@@ -44,18 +44,18 @@ extern "C" __global__ void proposal_boxes(int anchors, int height, int width, in
   }
 }
 
-// The best `most` boxes, in order. keys: sorted; order: the place of each before; count: how many are not LEFT_OUT.
+// The best `most` boxes, in order. keys: sorted; order: each key's index before sorting; count: the keys that are not LEFT_OUT.
 extern "C" __global__ void proposal_best(int most, const KEY* keys, const int* order, const REAL* boxes, REAL* best, int* count) {
   LOOP(i, most) {
     const bool here = keys[i] != LEFT_OUT;
     if (i == 0 && !here) *count = 0;
     if (!here) continue;
-    if (i + 1 == (unsigned)most || keys[i + 1] == LEFT_OUT) *count = i + 1;  // one thread writes it: the last before LEFT_OUT
+    if (i + 1 == (unsigned)most || keys[i + 1] == LEFT_OUT) *count = i + 1;  // the thread of the last key before LEFT_OUT writes it
     for (int k = 0; k < 4; ++k) best[4 * i + k] = boxes[4 * order[i] + k];
   }
 }
 
-// rois (count, 5): 0 and the kept boxes; chosen: nullptr, or their scores. scores: the foreground ones (anchors, H, W).
+// rois (count, 5): 0 and the kept boxes. chosen: nullptr, or their scores. scores: the foreground scores (anchors, H, W).
 extern "C" __global__ void proposal_rois(int most, const int* count, const int* kept, const REAL* best, const int* order,
                                          const REAL* scores, int anchors, int plane, REAL* rois, REAL* chosen) {
   LOOP(i, most) {
@@ -64,7 +64,7 @@ extern "C" __global__ void proposal_rois(int most, const int* count, const int* 
     rois[5 * i] = 0;
     for (int k = 0; k < 4; ++k) rois[5 * i + 1 + k] = best[4 * from + k];
     if (chosen) {
-      const int n = order[from];  // row, column, anchor, as proposal_boxes numbers them
+      const int n = order[from];  // row, column, anchor, in the order of proposal_boxes
       chosen[i] = scores[(anchors + n % anchors) * plane + n / anchors];
     }
   }

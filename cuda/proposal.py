@@ -62,7 +62,7 @@ class Sorting:
         length = CHUNK
         while length < count:
             launch("sort.merge_runs", self.dtype, count, count, length, keys[0], orders[0], keys[1], orders[1])
-            keys.reverse()  # merged runs are the next launch's input
+            keys.reverse()  # the next launch reads the merged runs
             orders.reverse()
             length *= 2
         return keys[0], orders[0]
@@ -100,7 +100,7 @@ class Suppression:
         self._kept.reshape(most)
         mask, removed = self._mask.device_data("update"), self._removed.device_data("write")
         state, kept = self._state.device_data("write"), self._kept.device_data("update")
-        launch("nms.nms_start", self.dtype, max(most, 1), most, state, removed)  # sets the state even of no boxes
+        launch("nms.nms_start", self.dtype, max(most, 1), most, state, removed)  # sets the state even without boxes
         for start in range(0, most, SLAB):
             tiles = -(-min(most - start, SLAB) // 64)
             given = (count, start, boxes, threshold, limit, state)
@@ -166,9 +166,9 @@ class ProposalKernels:
         scores = bottom[0].device_data("read")
         given = (kept.count, kept.places, best, order, scores, self.anchors, height * width)
         launch("proposal.proposal_rois", self.dtype, room, room, *given, rois, *(chosen or [0]))
-        found = self._suppression.count()  # waits
+        found = self._suppression.count()  # waits for the GPU
         for blob, values in zip(top, (5, 1)):
-            blob.reshape(found, values)  # smaller: the memory and its numbers stay
+            blob.reshape(found, values)  # smaller, so the memory and its numbers stay
 
     def _sorted(
         self, bottom: Sequence[Blob], most: int, min_size: float, bad_info: Callable[[int], Error]

@@ -1,14 +1,14 @@
-// The position-sensitive layers: channel c = (d * G + gh) * G + gw is read by bin (gh, gw) alone, and c is its place in y.
-// The file that includes this one defines before:
+// The position-sensitive layers: only bin (gh, gw) reads channel c = (d * G + gh) * G + gw, and c is also its index in y.
+// The including file defines before:
 //   struct Extent                                       where a bin starts and ends along one axis
 // and after:
 //   REAL corner(REAL)                                   a roi's coordinate, before it is scaled
 //   Extent extent(REAL start, REAL end, int size)       of a bin on an axis of the map
 //   REAL mean(const Shape&, const Bin&, const REAL* plane)
-//   REAL row_part(const Shape&, const Bin&, int h)      what the row h has of each of the bin's columns; -1: nothing
+//   REAL row_part(const Shape&, const Bin&, int h)      what row h contributes to each of the bin's columns; -1: nothing
 //   void put_back(const Shape&, const Bin&, Span across, REAL row, REAL dy, REAL* sums, int stride)
-//       add dy's parts in the columns `across` to their sums, which are stride apart; row: row_part
-// Tables are ordered by bin, then by roi: adjacent threads, which take adjacent rois, read adjacent numbers.
+//     add dy's parts in the columns `across` to their sums, which are stride apart; row: row_part
+// Tables are ordered by bin, then by roi: adjacent threads process adjacent rois and read adjacent numbers.
 #pragma once
 #include "roi.cuh"
 #include "roi_hits.cuh"
@@ -16,7 +16,7 @@
 struct Bin {
   Extent rows, columns;
   REAL row_step, column_step;  // from sample to sample
-  int samples;                 // along an axis; 0: the layer has none
+  int samples;                 // along an axis; 0: the layer has no samples
 };
 
 struct Tables {
@@ -35,7 +35,7 @@ __device__ inline REAL mean(const Shape& s, const Bin& bin, const REAL* plane);
 __device__ inline REAL row_part(const Shape& s, const Bin& bin, int h);
 __device__ inline void put_back(const Shape& s, const Bin& bin, Span across, REAL row, REAL dy, REAL* sums, int stride);
 
-// The tables: table (2, G, R), an Extent each; steps (2, R) or nullptr; images (R,): -1 for a bad roi.
+// The tables: table (2, G, R) of Extents; steps (2, R) or nullptr; images (R,), -1 for a bad roi.
 extern "C" __global__ void bins(Shape s, int samples, const REAL* rois, void* table, REAL* steps, int* images, int* bad) {
   const int group = s.pooled_h;
   LOOP(i, 2u * group * s.rois) {
@@ -43,7 +43,7 @@ extern "C" __global__ void bins(Shape s, int samples, const REAL* rois, void* ta
     const Roi roi = read_roi(s, rois, r, bad);
     const REAL first = corner(columns ? roi.x1 : roi.y1) * REAL(s.scale);
     const REAL end = (corner(columns ? roi.x2 : roi.y2) + 1) * REAL(s.scale);
-    const REAL size = end - first, length = (size > REAL(0.1) ? size : REAL(0.1)) / REAL(group);  // the original's least size
+    const REAL size = end - first, length = (size > REAL(0.1) ? size : REAL(0.1)) / REAL(group);  // the original's minimum size
     Extent made = {0, 0};
     if (roi.image >= 0) made = extent(REAL(g) * length + first, REAL(g + 1) * length + first, columns ? s.width : s.height);
     ((Extent*)table)[i] = made;
@@ -53,7 +53,7 @@ extern "C" __global__ void bins(Shape s, int samples, const REAL* rois, void* ta
   }
 }
 
-// y (R, C) from x (N, C, H, W). A block takes `planes` channels of an image, in shared memory if staged, and all rois.
+// y (R, C) from x (N, C, H, W). A block processes `planes` channels of an image, in shared memory if staged, and all rois.
 extern "C" __global__ void pool(Shape s, int samples, const void* table, const REAL* steps, const int* images, int planes,
                                 int staged, const REAL* x, REAL* y) {
   __shared__ REAL stage[CELLS];
@@ -66,7 +66,7 @@ extern "C" __global__ void pool(Shape s, int samples, const void* table, const R
     __syncthreads();
     maps = stage;
   }
-  // adjacent threads: the planes of one roi, adjacent in y
+  // adjacent threads process adjacent planes of one roi, adjacent in y
   const int p = threadIdx.x % planes, bin = (first + p) % (s.pooled_h * s.pooled_w);
   if (p >= count) return;
   for (int r = threadIdx.x / planes; r < s.rois; r += blockDim.x / planes) {
@@ -81,9 +81,9 @@ extern "C" __global__ void pool(Shape s, int samples, const void* table, const R
 constexpr int ROOM = 22 * 1024 / (int)sizeof(REAL);  // for a block's sums
 constexpr int AHEAD = 4;                             // rois whose numbers are read together
 
-// dx (N, C, H, W), all of it, from dy (R, G, G, D). A block has `columns` pixels of a row of the map, in some channels of each of
-// `bins` adjacent bins: a warp for a bin, a thread for a channel. So the threads of a warp take the same pixels of the same
-// rois, adjacent channels d, and no pixel has two threads. Sums are REAL, as the originals'.
+// dx (N, C, H, W), completely, from dy (R, G, G, D). A block has `columns` pixels of a row of the map, in some channels of each
+// of `bins` adjacent bins. Each bin has a warp, and each channel a thread. So a warp's threads process the same pixels of the
+// same rois in adjacent channels d, and no two threads share a pixel. Sums are REAL, as in the originals.
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 3)
 backward(Shape s, int samples, const void* table, const REAL* steps, const int* images, int bins, int columns, const REAL* dy, REAL* dx) {
   __shared__ REAL sums[ROOM];
@@ -101,14 +101,14 @@ backward(Shape s, int samples, const void* table, const REAL* steps, const int* 
   const int gw = index((group + bins - 1) / bins) * bins + warp, gh = index(group);
   const int part = index(parts), image = rest, d0 = dim * part / parts, depth = dim * (part + 1) / parts - d0;
   const Span across = {first, min(first + columns, s.width)};
-  const int stride = ((dim + parts - 1) / parts) | 1;  // odd: a channel's pixels lie in different banks
-  REAL* plane = sums + (warp * columns - first) * stride;  // of the warp, indexed by the map's own columns
+  const int stride = ((dim + parts - 1) / parts) | 1;  // odd, so that a channel's pixels lie in different banks
+  REAL* plane = sums + (warp * columns - first) * stride;  // of the warp, indexed by the map's columns
   const bool ours = gw < group && lane < depth;
   if (ours)
     for (int w = across.first; w < across.end; ++w) plane[w * stride + lane] = 0;
   for (int start = 0; start < s.rois; start += SECTION) {
     const int some = min(SECTION, s.rois - start);
-    __syncthreads();  // the last section's list has been read
+    __syncthreads();  // until all have read the last section's list
     BLOCK_LOOP(k, some) hits.number[k] = images[start + k] == image ? row_part(s, t.bin_at(start + k, gh, 0), h) : REAL(-1);
     const int count = list_hits(hits, some);
     for (int i = 0; ours && i < count; i += AHEAD) {
@@ -116,7 +116,7 @@ backward(Shape s, int samples, const void* table, const REAL* steps, const int* 
       REAL row[AHEAD], value[AHEAD];
 #pragma unroll
       for (int k = 0; k < AHEAD; ++k) {
-        const int place = hits.list[min(i + k, count - 1)], r = start + place;  // valid past the end too: loads without a branch
+        const int place = hits.list[min(i + k, count - 1)], r = start + place;  // valid past the end too, which saves a branch
         row[k] = hits.number[place];
         bin[k] = t.bin_at(r, gh, gw);
         value[k] = dy[(((unsigned)r * group + gh) * group + gw) * dim + d0 + lane];

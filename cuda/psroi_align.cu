@@ -1,7 +1,7 @@
 // PSROIAlign: averages of bilinear samples in position-sensitive bins. See layers/roi/psroi_align.py.
 #include "roi.cuh"
 
-// Clipped to [0, size - 1]. The samples of a bin: start + 1, 2, ... steps, below end.
+// Clipped to [0, size - 1]. A bin's samples: start + 1, 2, ... steps, below end.
 struct Extent {
   REAL start, end;
 };
@@ -44,7 +44,7 @@ __device__ inline REAL row_part(const Shape& s, const Bin& bin, int h) {
     if (!(place < bin.rows.end)) break;
     const int low = (int)place, high = min(low + 1, s.height - 1);
     const REAL share = place - REAL(low);
-    // low and high are one at the last pixel, where share is 0
+    // at the last pixel, low equals high, and the share is 0
     if (h == low) weight = (weight < 0 ? REAL(0) : weight) + (1 - share);
     if (h == high) weight = (weight < 0 ? REAL(0) : weight) + share;
   }

@@ -2,7 +2,7 @@
 #include "common.cuh"
 #include "sums.cuh"
 
-// A block a row.
+// One block for each row.
 extern "C" __global__ void reduction(int numbers, int operation, REAL coeff, const REAL* x, REAL* y) {
   const REAL* row = x + (long long)blockIdx.x * numbers;
   double sum = 0;

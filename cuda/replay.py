@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from .stream import Stream
 
 MOST_SHAPES = 4
-"""How many shapes of a part have a graph: each holds its memory."""
+"""Most shapes of a part with a graph: each graph holds its memory."""
 
 TRIES = 4
-"""How many more captures than replays a part may have, beside one for each shape; beyond that it is not captured any more."""
+"""Captures that a part may have beyond MOST_SHAPES and its replays. After more, it is no longer captured."""
 
 MOST_KNOWN = 1000
-"""How many shapes are remembered as seen."""
+"""Most shapes that are remembered as seen."""
 
 METHODS = frozenset(["forward", "forward_cpu", "forward_gpu", "reshape"])
 
@@ -58,23 +58,23 @@ class Replay:
 
     graph: Graph
     made: Fingerprint
-    """Of the layers: their numbers are read anew."""
+    """The layers' fingerprint: their numbers are read again."""
     attributes: list[tuple[Layer, Mapping[str, object]]]
-    """The layers', which forwards of other shapes change."""
+    """The layers' attributes, which forwards of other shapes change."""
     memories: list[tuple[Blob, SyncedMemory]]
-    """The blobs that must have the memory that they had."""
+    """The blobs that must still have the same memory."""
     read: list[tuple[SyncedMemory, DeviceMemory, int]]
-    """What comes from outside of the part, with the number of elements."""
+    """The inputs from outside the part, with their numbers of elements."""
     tables: list[tuple[SyncedMemory, int]]
-    """What layers keep for themselves and do not write on the device, and how often it was copied there: another shape may need
-    other numbers."""
+    """Tables that layers fill on the host, and how often each was copied to the device. Another shape may need other
+    numbers."""
     written: list[tuple[SyncedMemory, DeviceMemory]]
     shapes: list[tuple[Blob, tuple[int, ...]]]
-    """Of the part's tops."""
+    """The shapes of the part's tops."""
     inner: list[tuple[Blob, SyncedMemory]]
     """With keep="outputs": blobs that are freed, here or later, and their memory after the part."""
     chains: list[tuple[FusedGroup, bool]]
-    """Whether each chain ran as one step."""
+    """Each chain, and whether it ran as one step."""
 
     def is_valid(self, part: Part, stream: Any) -> bool:
         """Return whether launching the graph equals running the part's layers now. Changes on the host are copied."""
@@ -156,14 +156,15 @@ class Graphs:
     """The graphs of a net's forward: a Program. plan: runs the layers, and knows the current one."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
-        self._plan = weakref.proxy(plan)  # which owns this: a cycle would keep the net's memory until garbage is collected
+        # the plan owns this program; a cycle would keep the net's memory until garbage is collected
+        self._plan = weakref.proxy(plan)
         self._nodes, self._memory, self._chains = plan.nodes, plan.memory, plan.chains
         may = all(node.layer.phase == TEST for node in plan.nodes)
         self._alone = {i for i, node in enumerate(plan.nodes) if not (may and _may_be_captured(node))}
         self._parts: dict[int, Part] = {}
         self._known: set[tuple[int, int, Key]] = set()
         self._stream: Stream | None = None
-        """That of the present forward, if it may run as graphs."""
+        """The stream of the present forward, if it may run as graphs."""
         self._last: Stream | None = None
         self._settings = 0
         self._divide()
@@ -185,7 +186,7 @@ class Graphs:
             self._last, self._settings = stream, cuda_graph.settings()
             stream.device.graph_holders.add(self)
         self._let_alone({i for i, node in enumerate(self._nodes) if any(node.layer.loss_weights) or node.layer.phase != TEST})
-        if self._memory:  # what runs alone writes for a part, which reads it at the same place each time
+        if self._memory:  # layers that run alone write for the parts, which read at fixed addresses
             self._memory.stay = self._stay
 
     def run(self, first: int, last: int) -> int:
@@ -201,7 +202,7 @@ class Graphs:
 
     def _divide(self) -> None:
         """Divide the layers anew into parts, between the layers that run alone."""
-        for chain in self._chains.values():  # which may run as one step
+        for chain in self._chains.values():  # a chain may run as one step
             layers = range(chain.index, chain.index + len(chain.nodes))
             if not self._alone.isdisjoint(layers):
                 self._alone.update(layers)
@@ -278,14 +279,14 @@ class Graphs:
                 blob.data_memory = memory
             if not isinstance(error, Exception):
                 raise
-            # Whatever it was: layer by layer the layers raise it again, if it is theirs.
+            # Any error: if it is a layer's, running layer by layer raises it again.
             last = part.last
             if capture is not None and capture.refused:
                 last = self._plan.at
                 self._let_alone({last})
             self._plan.run(part.first, last)
             return last
-        if capture.graph is None or not capture.graph.nodes:  # no layer has any work
+        if capture.graph is None or not capture.graph.nodes:  # no layer has work
             self._let_alone(range(part.first, part.last + 1))
             return part.last
         return part.launch(key, self._replay(part, capture, capture.graph, before), stream)

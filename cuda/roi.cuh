@@ -1,15 +1,15 @@
-// For the ROI layers' kernels: rois that are checked on the device, and the originals' rounding. The geometry is
-// layers/roi/roi_geometry.py's, operation by operation in REAL: compiled without fused multiply-add it gives the same bits.
+// For the ROI layers' kernels: rois checked on the device, and the originals' rounding. The geometry repeats
+// layers/roi/roi_geometry.py, operation by operation, in REAL. Without fused multiply-add it gives the same bits.
 #pragma once
 #include "common.cuh"
 
-// A roi's corners in image pixels; image: which of the batch, -1 for a bad roi.
+// A roi's corners in image pixels. image: its index in the batch, -1 for a bad roi.
 struct Roi {
   int image;
   REAL x1, y1, x2, y2;
 };
 
-// A feature map (images, channels, height, width) and the grid of bins over each roi.
+// A feature map (images, channels, height, width), and the grid of bins in each roi.
 struct Shape {
   int rois, images, channels, height, width, pooled_h, pooled_w;
   double scale;
@@ -20,13 +20,13 @@ struct Span {
   int first, end;
 };
 
-// Forward reads the map in slabs: (N, slabs, H, W, SLAB), the last slab filled up with zeros.
+// Forward reads the map in slabs: (N, slabs, H, W, SLAB). Zeros fill the last slab.
 constexpr int SLAB = 64 / (int)sizeof(REAL);  // channels
 
 __device__ inline int slabs_of(int channels) { return (channels + SLAB - 1) / SLAB; }
 
-// Row r of rois (R, 5). The conditions are those of rois_problem. Of the bad rois, the greatest R - r goes to *bad
-// (unless bad is nullptr): that of the first bad row, in any order of the threads.
+// Row r of rois (R, 5). The conditions are those of rois_problem. *bad (unless nullptr) becomes R - r for the first bad row r,
+// in any order of the threads: it is the maximum.
 __device__ inline Roi read_roi(const Shape& s, const REAL* rois, int r, int* bad) {
   const REAL* p = rois + 5LL * r;
   const double batch = p[0], wide = s.scale < -1 ? -s.scale : s.scale > 1 ? s.scale : 1;
@@ -43,13 +43,14 @@ __device__ inline REAL round_half_away(REAL v) {
 }
 
 constexpr int WARP = 32;                              // threads that run together
-constexpr int CELLS = 47 * 1024 / (int)sizeof(REAL);  // of the map, in a block's shared memory
+constexpr int CELLS = 47 * 1024 / (int)sizeof(REAL);  // REALs of the map in a block's shared memory
 
 __device__ inline int clip(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
 __device__ inline REAL clip(REAL v, REAL most) { return v < 0 ? REAL(0) : v > most ? most : v; }
 
-// Adds a bilinear sample at `place` to the weights along an axis, -1 where nothing is read. read: the pixels that are read so far;
-// returns them with the sample's.
+// Adds a bilinear sample at `place` to the weights along an axis, which are -1 where nothing is read. read: the pixels read so
+// far.
+// Returns them with the sample's pixels.
 __device__ inline Span add_sample(REAL place, int size, REAL* weight, Span read) {
   const REAL inside = clip(place, REAL(size - 1));
   const int pixel = (int)inside, next = min(pixel + 1, size - 1);

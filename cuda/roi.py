@@ -20,10 +20,10 @@ BLOCKS = 6 * 132
 """Most blocks that pool slabs of channels: as many as an H200 runs at a time, STACK of roi_slabs.cuh on a multiprocessor."""
 
 SLAB, LANES, TILE = 64, 4, 64
-"""The bytes of a pixel in a slab of channels; the threads for them, and the bins of a block: roi_slabs.cuh."""
+"""The bytes of a pixel in a slab of channels, the threads for them, and the bins of a block, as in roi_slabs.cuh."""
 
 BIN = 8
-"""ints of a Bin of roi_slabs.cuh, or more."""
+"""At least the ints of a Bin of roi_slabs.cuh."""
 
 SHARED = 47 * 1024
 """Bytes of shared memory for backward's planes of the map: CELLS of roi.cuh."""
@@ -35,10 +35,10 @@ SIDE, EACH, WARPS = 4, 2, 4
 """SIDE, EACH and WARPS of roi_means.cuh."""
 
 LEAST_WARPS, MOST_WARPS = 4, 8
-"""Warps that share the rois of some rows, in the backward of maxima: MOST_WARPS of roi_winners.cuh. A wide row has fewer."""
+"""Warps that divide the rois of some rows, in the backward of maxima: MOST_WARPS of roi_winners.cuh. A wide row has fewer."""
 
 TABLE = 2**24
-"""About how many weights of ROIAlign's mean are made at a time (at least one roi's)."""
+"""Approximate number of weights of ROIAlign's mean made at a time (at least one roi's)."""
 
 
 class Sizes(NamedTuple):
@@ -146,7 +146,8 @@ class Means:
         maps, to = self.scratch.slabs(sizes, x), y.device_data("write")
         for first, part, tables in self._tables(sizes, rois, bad):
             count = part.rois * sizes.bins
-            taps = self.scratch.address("taps", 2 * part.rois * weights_of(sizes))  # a weight and an int, as large as a weight
+            # a weight and an int, each in the size of a weight
+            taps = self.scratch.address("taps", 2 * part.rois * weights_of(sizes))
             table = self.scratch.address("bins", BIN * count, np.int32)
             launch(f"{self.stem}.bins", self.dtype, count, *part, *tables, taps, table)
             at = to + first * sizes.channels * sizes.bins * self.dtype.itemsize  # y of the part's first roi
@@ -167,13 +168,13 @@ class Means:
         """Yield (first roi, sizes of a part of the rois, addresses of its tables), part after part."""
         reals = weights_of(sizes)
         spans = sizes.pooled_h + sizes.pooled_w + tiles_of(sizes.height) + tiles_of(sizes.width)
-        ints = 6 + 2 * spans  # Table of roi_means.cuh
+        ints = 6 + 2 * spans  # as in Table of roi_means.cuh
         count = max(1, min(sizes.rois, TABLE // max(reals, ints)))
         tables = self.scratch.address("weights", count * reals), self.scratch.address("numbers", count * ints, np.int32)
         roi = self.scratch.widened(sizes, rois, self.pad_ratio)
         for first in range(0, sizes.rois, count):
             part = sizes._replace(rois=min(count, sizes.rois - first))
-            arguments = *part, roi + 5 * first * self.dtype.itemsize, *self.grid, *tables, bad  # the part's first row
+            arguments = *part, roi + 5 * first * self.dtype.itemsize, *self.grid, *tables, bad  # the first row of the part
             launch_blocks(f"{self.stem}.weights", self.dtype, (part.rois, 1), (64, 1, 1), *arguments)
             yield first, part, tables
 
@@ -199,9 +200,9 @@ class PositionSensitive:
         """Compute dx (N, D * G * G, H, W): each dy at the pixels that its bin read."""
         arguments, group, dim = self._bins(sizes, rois, bad), sizes.pooled_w, sizes.channels // sizes.bins
         parts = -(-dim // WARP)
-        room = ROOM // self.dtype.itemsize // (-(-dim // parts) | 1)  # pixels of a channel, in all bins of a block
+        room = ROOM // self.dtype.itemsize // (-(-dim // parts) | 1)  # pixels of one channel, in all bins of a block
         columns = -(-sizes.width // -(-sizes.width // room))
-        across = -(-group // max(1, min(room // columns, 8)))  # blocks for a row of bins; 8: MOST_THREADS / WARP
+        across = -(-group // max(1, min(room // columns, 8)))  # blocks for each row of bins; 8 is MOST_THREADS / WARP
         bins = -(-group // across)
         blocks = sizes.images * parts * group * across * -(-sizes.width // columns) * sizes.height
         by_channel = self.scratch.transposed(sizes.rois, dim, sizes.bins, dy.device_diff("read"))
@@ -213,7 +214,7 @@ class PositionSensitive:
         kind = self.dtype if self.samples else np.int32
         steps = self.scratch.address("steps", 2 * sizes.rois) if self.samples else 0
         images = self.scratch.address("images", sizes.rois, np.int32)
-        # bins: (2, G, R) Extents of 2 numbers
+        # bins: Extents (2, G, R), each of 2 numbers.
         tables = self.scratch.address("bins", 4 * sizes.pooled_h * sizes.rois, kind), steps, images
         edges = 2 * sizes.pooled_h * sizes.rois
         launch(f"{self.stem}.bins", self.dtype, edges, *sizes, self.samples, rois.device_data("read"), *tables, bad)

@@ -2,10 +2,10 @@
 #include "roi.cuh"
 
 struct Axis {
-  REAL first, length, count;  // where the roi starts, a bin's size, 1
+  REAL first, length, count;  // the roi's start, a bin's size, 1
 };
 
-// A bin of the Shape is a corner: there is one more of them than bins.
+// A bin of the Shape is a corner. There is one more corner than bins.
 __device__ inline Axis axis_of(const Shape& s, const Roi& roi, bool columns, int, int) {
   const REAL first = (columns ? roi.x1 : roi.y1) * REAL(s.scale) - REAL(0.5);
   const REAL last = (columns ? roi.x2 : roi.y2) * REAL(s.scale) - REAL(0.5);

@@ -14,7 +14,7 @@ constexpr int PIXELS = 4;
 
 #include "roi_winners.cuh"
 
-// Where a bin starts and ends along one axis, clipped to [0, size]. Its samples: start, start + 1, ... below end.
+// The start and end of a bin along one axis, clipped to [0, size]. Its samples: start, start + 1, ... below end.
 __device__ inline Edges edges_of(const Shape& s, const Roi& roi, bool columns, int bin) {
   const REAL first = (columns ? roi.x1 : roi.y1) * REAL(s.scale), last = (columns ? roi.x2 : roi.y2) * REAL(s.scale);
   const REAL size = REAL(columns ? s.width : s.height);
@@ -22,7 +22,7 @@ __device__ inline Edges edges_of(const Shape& s, const Roi& roi, bool columns, i
   return {clip(REAL(bin) * length + first, size), clip(REAL(bin + 1) * length + first, size)};
 }
 
-// How many samples; added and rounded one by one, as in pooled.
+// The number of samples, added and rounded one by one, as in pooled.
 __device__ inline int samples(const Edges& edges) {
   int count = 0;
   for (REAL place = edges.start; place < edges.end; place += 1) ++count;
@@ -35,7 +35,7 @@ __device__ inline Bin bin_at(const Shape& s, const Roi& roi, int ph, int pw) {
   return {rows.start, columns.start, roi.image, samples(rows), samples(columns)};
 }
 
-// The greatest samples, and in at the first such, i * (W + 1) + j; 0 and -1 for an empty bin.
+// The greatest samples, and in at the index i * (W + 1) + j of the first of them. 0 and -1 for an empty bin.
 __device__ inline Pack pooled(const Shape& s, const Bin& bin, const Map& map, int* at) {
   const int height = s.height, width = s.width;
   Pack best = start_of(!bin.rows);
@@ -65,11 +65,11 @@ __device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, in
   const Edges edges = edges_of(s, roi, columns, bin);
   if (!(edges.start < edges.end)) return {0, 0};
   REAL last = edges.start;
-  while (last + 1 < edges.end) last += 1;  // the forward's places: added and rounded one by one
+  while (last + 1 < edges.end) last += 1;  // forward's places: added and rounded one by one
   return {(int)edges.start, min((int)ceil(last) + 1, columns ? s.width : s.height)};
 }
 
-// The pixels in [first, end) that a sample reads along an axis: the second one is the same where there is none.
+// The pixels in [first, end) that a sample reads along an axis. Without a second pixel, both are the same.
 struct Neighbours {
   int pixel[2];
   REAL weight[2];
@@ -79,14 +79,14 @@ __device__ inline Neighbours neighbours_of(REAL place, int first, int end) {
   const REAL share = place - REAL(low);
   const int next = share > 0 && low + 1 < end ? low + 1 : low;
   if (low < first) return {{next, next}, {share, REAL(0)}};
-  return {{low, next}, {share > 0 ? 1 - share : REAL(2), share}};  // the forward adds a sample on a pixel twice
+  return {{low, next}, {share > 0 ? 1 - share : REAL(2), share}};  // forward adds a sample on a pixel twice
 }
 
 __device__ inline bool put_back(const Shape& s, const Roi& roi, int ph, int pw, int at, REAL dy, int row, int end, REAL* sums,
                                 Gradient& g) {
   const bool any = at >= 0;
   REAL h = edges_of(s, roi, false, ph).start, w = edges_of(s, roi, true, pw).start;
-  for (; at > s.width; at -= s.width + 1) h += 1;  // not h + at / (W + 1), which rounds otherwise
+  for (; at > s.width; at -= s.width + 1) h += 1;  // not h + at / (W + 1), which rounds differently
 #pragma unroll 1  // few rounds
   for (; at > 0; --at) w += 1;
   const Neighbours down = neighbours_of(h, row, end), across = neighbours_of(w, 0, s.width);

@@ -2,7 +2,7 @@
 #include "roi.cuh"
 
 struct Axis {
-  REAL first, length, count;  // where the roi starts, a bin's size, samples in a bin
+  REAL first, length, count;  // the roi's start, a bin's size, the number of samples in a bin
 };
 
 __device__ inline Axis axis_of(const Shape& s, const Roi& roi, bool columns, int ratio, int aligned) {
@@ -19,9 +19,9 @@ __device__ inline Axis axis_of(const Shape& s, const Roi& roi, bool columns, int
 __device__ inline Span fill(const Axis& axis, int bin, int size, REAL divisor, REAL* weight) {
   const REAL start = axis.first + REAL(bin) * axis.length, count = axis.count > 1 ? axis.count : REAL(1);
   double low = 0, high = axis.count;
-  if (axis.length > 0) {  // of a huge roi's samples, those that can be on the map
+  if (axis.length > 0) {  // for a huge roi, only samples that can be on the map
     const double step = (double)axis.length / (double)count;
-    low = min(max(floor((-1.0 - start) / step) - 2, 0.0), (double)axis.count);  // 2 more: places are rounded
+    low = min(max(floor((-1.0 - start) / step) - 2, 0.0), (double)axis.count);  // 2 more, because places are rounded
     high = min(max(ceil((size - (double)start) / step) + 2, 0.0), (double)axis.count);
   }
   Span read = {0, 0};
@@ -31,7 +31,7 @@ __device__ inline Span fill(const Axis& axis, int bin, int size, REAL divisor, R
     read = add_sample(place, size, weight, read);
   }
   for (int i = read.first; i < read.end; ++i)
-    if (weight[i] > 0) weight[i] /= divisor;  // here, not in every product
+    if (weight[i] > 0) weight[i] /= divisor;  // here, to divide once and not in each product
   return read;
 }
 

@@ -1,18 +1,19 @@
-// For backward kernels whose blocks have a part of the map each: the rois that touch it.
+// For backward kernels whose blocks have a part of the map each: lists the rois that touch the part.
 #pragma once
 #include "common.cuh"
 
-constexpr int SECTION = 512;  // rois that are listed at a time
+constexpr int SECTION = 512;  // rois listed at a time
 constexpr int MOST_THREADS = 256;  // most threads of a block
 
-// Of the rois [start, start + SECTION).
+// The rois [start, start + SECTION).
 struct Hits {
-  REAL number[SECTION];  // of each roi, negative where it does not touch the part
+  REAL number[SECTION];  // one for each roi, negative if the roi does not touch the part
   int list[SECTION], ends[MOST_THREADS];
 };
 
-// Lists the places of the first `count` numbers that are not negative; a thread has set those that BLOCK_LOOP gives it. Returns
-// how many there are. Their order depends on the sizes alone: thread after thread.
+// Lists the indices of the first `count` numbers that are not negative. Each thread has set those that BLOCK_LOOP assigns to
+// it.
+// Returns their count. Their order depends only on the sizes: thread after thread.
 __device__ inline int list_hits(Hits& hits, int count) {
   const int thread = threadIdx.x;
   int mine = 0;

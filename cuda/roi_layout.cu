@@ -1,11 +1,11 @@
-// Copies in the order in which the pooling kernels read: a pixel's channels, or a bin's, are adjacent.
+// Copies in the order in which the pooling kernels read: the channels of a pixel, or of a bin, are adjacent.
 #include "roi.cuh"
 
 constexpr int TILE = 64;  // pixels
 
-// x (images, channels, pixels) -> y (images, slabs, pixels, SLAB). Any grid.
+// x (images, channels, pixels) -> y (images, slabs, pixels, SLAB). Any grid works.
 extern "C" __global__ void slabs(int images, int channels, int pixels, const REAL* x, REAL* y) {
-  __shared__ REAL tile[SLAB][TILE + 1];  // + 1: the numbers of a column lie in different banks
+  __shared__ REAL tile[SLAB][TILE + 1];  // + 1, so that a column's numbers lie in different banks
   const int across = (pixels + TILE - 1) / TILE, slabs = slabs_of(channels);
   const long long tiles = (long long)images * slabs * across;
   for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
@@ -25,9 +25,9 @@ extern "C" __global__ void slabs(int images, int channels, int pixels, const REA
 
 constexpr int SIDE = 32;
 
-// x (count, rows, columns) -> y (count, columns, rows). Blocks of SIDE x 8 threads; any grid of tiles of SIDE x SIDE.
+// x (count, rows, columns) -> y (count, columns, rows). Blocks of SIDE x 8 threads; any grid works. Tiles of SIDE x SIDE.
 extern "C" __global__ void transpose(int count, int rows, int columns, const REAL* x, REAL* y) {
-  __shared__ REAL tile[SIDE][SIDE + 1];  // + 1: the numbers of a column lie in different banks
+  __shared__ REAL tile[SIDE][SIDE + 1];  // + 1, so that a column's numbers lie in different banks
   const int across = (columns + SIDE - 1) / SIDE, down = (rows + SIDE - 1) / SIDE, lane = threadIdx.x;
   const long long tiles = (long long)across * down * count;
   for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {

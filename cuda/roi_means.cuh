@@ -1,35 +1,35 @@
 // Means of a grid of bilinear samples in each bin. See layers/roi/roi_align_mean.py. The including file defines:
-//   Axis       how a roi lies along an axis; its member count: samples in a bin
+//   Axis       a roi along an axis; its member count: samples in a bin
 //   axis_of    (Shape, Roi, columns, two numbers) -> Axis
-//   fill       sets the weights of one bin along one axis, which are -1 before; returns the pixels that it reads
+//   fill       sets the weights of one bin along one axis, initially -1; returns the pixels that it reads
 //
-// A bin's mean is a weight for each row times a weight for each column of the map. `weights` puts them in a table, once for
-// each roi; forward and backward read it. A weight is 0 or more; -1: no sample reads that row or column, so that a NaN there
-// has no effect (0 * NaN is NaN).
+// A bin's mean is a weight for each row times a weight for each column of the map. `weights` stores them in a table, once for
+// each roi. forward and backward read the table. Weights are 0 or more. -1 means that no sample reads the row or column, so
+// that a NaN there has no effect (0 * NaN is NaN).
 #pragma once
 #include "roi_hits.cuh"
 
 constexpr int SIDE = 4;   // a thread of backward has a tile of SIDE x SIDE pixels,
-constexpr int EACH = 2;   // in so many channels;
-constexpr int WARPS = 4;  // a block has so many tiles, side by side
-constexpr int RESIDENT = sizeof(REAL) == 4 ? 5 : 3;  // blocks of backward at a time on a multiprocessor, without spilled registers
+constexpr int EACH = 2;   // in EACH channels
+constexpr int WARPS = 4;  // a block has WARPS adjacent tiles
+constexpr int RESIDENT = sizeof(REAL) == 4 ? 5 : 3;  // blocks of backward on a multiprocessor at a time, without spilled registers
 
 __device__ inline int tiles_of(int size) { return (size + SIDE - 1) / SIDE; }
 
-// What a bin reads along an axis: pixels, in order, and their weights.
+// What a bin reads along an axis: pixels in order, and their weights.
 struct alignas(2 * sizeof(REAL)) Tap {
   REAL weight;
-  int pixel;  // of a row: its first
+  int pixel;  // for a row: its first pixel
 };
 
 struct alignas(16) Bin {
-  const Tap *row_taps, *column_taps;  // the next ones are PH, and PW, further
-  int image, rows, columns;           // how many taps
+  const Tap *row_taps, *column_taps;  // the next taps are PH, or PW, further
+  int image, rows, columns;           // numbers of taps
 };
 
-// A roi's part of the tables. REALs: row weights (PH, H), column weights (PW, W), H and W rounded up to whole tiles. Ints: image,
-// first and end of the rows and of the columns read by any bin (5 numbers); the span of pixels of each bin, rows first; the span of
-// bins that read each tile's rows, then its columns.
+// A roi's part of the tables. REALs: row weights (PH, H), column weights (PW, W); H and W are rounded up to whole tiles. Ints:
+// image; first and end of the rows and of the columns that any bin reads (5 numbers in all); the span of pixels of each bin,
+// rows first; the span of bins that read each tile's rows, then its columns.
 struct Table {
   REAL* weights;
   int* numbers;
@@ -51,7 +51,7 @@ __device__ inline Table table_of(const Shape& s, const REAL* weights, const int*
   return {(REAL*)weights + r * reals, (int*)numbers + r * ints};
 }
 
-// A block a roi at a time. table, numbers: see Table.
+// One block for each roi in turn. table, numbers: see Table.
 extern "C" __global__ void weights(Shape s, const REAL* rois, int first, int second, REAL* table, int* numbers, int* bad) {
   const int height = s.height, width = s.width, pooled_h = s.pooled_h, pooled_w = s.pooled_w;
   const int down = tiles_of(height), across = tiles_of(width), reals = SIDE * (pooled_h * down + pooled_w * across);
@@ -67,7 +67,7 @@ extern "C" __global__ void weights(Shape s, const REAL* rois, int first, int sec
     for (int i = threadIdx.x; i < pooled_h + pooled_w; i += blockDim.x) {
       const bool columns = i >= pooled_h;
       const int bin = columns ? i - pooled_h : i;
-      // the column weights take the divisor
+      // the column weights include the divisor
       t.pixels(s, columns)[bin] = fill(axis[columns], bin, columns ? width : height,
                                        columns && samples > 1 ? samples : REAL(1), t.of(s, columns, bin));
     }
@@ -96,7 +96,7 @@ extern "C" __global__ void weights(Shape s, const REAL* rois, int first, int sec
 
 #include "roi_slabs.cuh"
 
-// Counts the taps of a bin; lists them too unless `to` is nullptr.
+// Counts the taps of a bin, and lists them unless `to` is nullptr.
 __device__ inline int list_taps(Span read, const REAL* weights, int pixels, Tap* to, int stride) {
   int count = 0;
   for (int i = read.first; i < read.end; ++i) {
@@ -107,7 +107,7 @@ __device__ inline int list_taps(Span read, const REAL* weights, int pixels, Tap*
   return count;
 }
 
-// From the tables: taps, of a roi those of the rows (H, PH), then of the columns (W, PW); made: (R, PH, PW) Bins.
+// From the tables. taps: for each roi those of the rows (H, PH), then of the columns (W, PW). made: Bins (R, PH, PW).
 extern "C" __global__ void bins(Shape s, const REAL* table, const int* numbers, void* taps, void* made) {
   const int all = s.pooled_h * s.pooled_w;
   LOOP(i, (unsigned)s.rois * all) {
@@ -150,8 +150,8 @@ struct alignas(16) Weights {  // of a tile's rows or columns
   REAL of[SIDE];
 };
 
-// dx (N, C, H, W), all of it, from dy (R, PH, PW, C); with more, added to its old values. The threads of a warp have the same tile,
-// in adjacent channels, and add up roi after roi. Sums are REAL, as the originals'.
+// dx (N, C, H, W), completely, from dy (R, PH, PW, C); with more, added to the old values. A warp's threads have the same tile,
+// in adjacent channels, and add the rois in order. Sums are REAL, as in the originals.
 extern "C" __global__ void __launch_bounds__(WARPS * WARP, RESIDENT)
 backward(Shape s, const REAL* table, const int* numbers, int more, const REAL* dy, REAL* dx) {
   __shared__ Hits hits;
@@ -161,11 +161,11 @@ backward(Shape s, const REAL* table, const int* numbers, int more, const REAL* d
   const int column = first + (int)threadIdx.x / WARP * SIDE;
   const int channel = (int)(blockIdx.x / down / across % parts) * WARP * EACH + threadIdx.x % WARP;
   const int image = blockIdx.x / down / across / parts;
-  const int height = tiles_of(s.height) * SIDE, width = tiles_of(s.width) * SIDE;  // of the weights
+  const int height = tiles_of(s.height) * SIDE, width = tiles_of(s.width) * SIDE;  // rounded up, as for the weights
   REAL sums[EACH][SIDE][SIDE] = {};
   for (int start = 0; start < s.rois; start += SECTION) {
     const int some = min(SECTION, s.rois - start);
-    __syncthreads();  // the last section's list has been read
+    __syncthreads();  // until all have read the last section's list
     BLOCK_LOOP(k, some) {
       const Table t = table_of(s, table, numbers, start + k);
       const Span rows = *t.read(false), columns = *t.read(true);
@@ -182,7 +182,7 @@ backward(Shape s, const REAL* table, const int* numbers, int more, const REAL* d
       const REAL* from = dy + (((unsigned)r * s.pooled_h + high.first) * s.pooled_w + wide.first) * s.channels;
       for (int ph = high.first; ph < high.end; ++ph, rows += height, from += s.pooled_w * s.channels) {
         const Weights by_row = *(const Weights*)rows;
-        REAL line[EACH][SIDE] = {};  // before the weights of the rows
+        REAL line[EACH][SIDE] = {};  // before the rows' weights are applied
         for (int k = 0; k < wide.end - wide.first; ++k) {
           const Weights by_column = *(const Weights*)(columns + k * width);
 #pragma unroll

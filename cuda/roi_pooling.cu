@@ -2,7 +2,7 @@
 #include "roi.cuh"
 
 struct alignas(16) Bin {
-  int image, first, rows, columns;  // its first pixel h * W + w; 0 rows and columns: empty
+  int image, first, rows, columns;  // first: the pixel h * W + w; 0 rows and columns: empty
 };
 
 constexpr int PIXELS = 1;
@@ -25,7 +25,8 @@ __device__ inline Bin bin_at(const Shape& s, const Roi& roi, int ph, int pw) {
   return {roi.image, rows.first * s.width + columns.first, rows.end - rows.first, columns.end - columns.first};
 }
 
-// The bin's maxima, and in at their first places h * W + w; 0 and -1 for an empty bin, -FLT_MAX and -1 without a finite number.
+// The bin's maxima, and in at their first indices h * W + w. 0 and -1 for an empty bin, -FLT_MAX and -1 without a finite
+// number.
 __device__ inline Pack pooled(const Shape& s, const Bin& bin, const Map& map, int* at) {
   Pack best = start_of(!bin.rows);
   const int width = s.width, end = bin.first + bin.rows * width;
@@ -36,7 +37,7 @@ __device__ inline Pack pooled(const Shape& s, const Bin& bin, const Map& map, in
 }
 
 __device__ inline bool put_back(const Shape& s, const Roi&, int, int, int at, REAL dy, int row, int end, REAL* sums, Gradient& g) {
-  const bool any = at >= row * s.width && at < end * s.width;  // not in another tile of rows
+  const bool any = at >= row * s.width && at < end * s.width;  // false if it lies in another tile of rows
   g = {{any ? sums + (at - row * s.width) : sums}, {dy}};
   return any;
 }

@@ -1,19 +1,20 @@
-// Forward of the layers that pool every channel over the same bins. The file that includes this one defines before:
-//   struct Bin     a bin, the same for all channels; has an image. A kernel that runs before makes a table of them, (R, PH, PW)
+// Forward of the layers that pool every channel over the same bins. The including file defines before:
+//   struct Bin     a bin, the same for all channels, with an image. A kernel that runs before stores them in a table (R, PH,
+// PW).
 // and after:
-//   Pack pooled(const Shape&, const Bin&, const Map&, int* at)      a thread's channels of y; at: PACK places, -1 before
+//   Pack pooled(const Shape&, const Bin&, const Map&, int* at)      a thread's channels of y; at: PACK indices, initially -1
 //
-// A thread has a bin and PACK channels, a block TILE bins and a slab of channels. All blocks go through the tiles slab after slab, so
-// that the slab lies in each multiprocessor's cache. Any one-dimensional grid works.
+// A thread has a bin and PACK channels. A block has TILE bins and a slab of channels. All blocks process the tiles slab after
+// slab, so that the slab lies in each multiprocessor's cache. Any one-dimensional grid works.
 #pragma once
 #include "roi.cuh"
 
-constexpr int PACK = 16 / (int)sizeof(REAL);  // channels that are read at once
-constexpr int LANES = SLAB / PACK;            // threads for a pixel of a slab
+constexpr int PACK = 16 / (int)sizeof(REAL);  // channels read at once
+constexpr int LANES = SLAB / PACK;            // threads for each pixel of a slab
 constexpr int TILE = 64;                      // bins
 constexpr int THREADS = LANES * TILE;         // of a block
 #if __CUDA_ARCH__ >= 800
-constexpr int STACK = 6;  // blocks at a time on a multiprocessor: 40 registers a thread
+constexpr int STACK = 6;  // blocks on a multiprocessor at a time: 40 registers for each thread
 #else
 constexpr int STACK = 4;
 #endif
@@ -36,7 +37,7 @@ static_assert(sizeof(Bin) <= 32, "BIN of roi.py");
 
 __device__ inline Pack pooled(const Shape& s, const Bin& bin, const Map& map, int* at);
 
-// Where maxima start; those of an empty bin are 0.
+// The value where maxima start; 0 for an empty bin.
 __device__ inline Pack start_of(bool empty) {
   Pack best;
 #pragma unroll
@@ -47,12 +48,12 @@ __device__ inline Pack start_of(bool empty) {
 __device__ inline void take_greater(const Pack& value, int place, Pack& best, int* at) {
 #pragma unroll
   for (int k = 0; k < PACK; ++k)
-    if (value.of[k] > best.of[k]) best.of[k] = value.of[k], at[k] = place;  // never NaN; of equal ones the first
+    if (value.of[k] > best.of[k]) best.of[k] = value.of[k], at[k] = place;  // never NaN; of equal values, the first
 }
 
-// map: see SLAB. y, at: (R, C, PH, PW), either may be nullptr.
+// map: see SLAB. y, at: (R, C, PH, PW); either may be nullptr.
 __device__ void pool_slabs(const Shape& s, const Bin* table, const REAL* map, REAL* y, int* at) {
-  __shared__ REAL values[SLAB][TILE + 2];  // + 2: a warp's numbers lie in different banks
+  __shared__ REAL values[SLAB][TILE + 2];  // + 2, so that a warp's numbers lie in different banks
   __shared__ int places[SLAB][TILE + 2];
   const unsigned all = s.pooled_h * s.pooled_w, bins = s.rois * all, tiles = bins / TILE + (bins % TILE > 0);  // of a slab
   const int slabs = slabs_of(s.channels), lane = threadIdx.x % LANES, mine = threadIdx.x / LANES;
@@ -64,7 +65,7 @@ __device__ void pool_slabs(const Shape& s, const Bin* table, const REAL* map, RE
       int place[PACK];
 #pragma unroll
       for (int k = 0; k < PACK; ++k) place[k] = -1;
-      const volatile long long start = plane * LANES + lane;  // volatile: worked out once, not for each pixel
+      const volatile long long start = plane * LANES + lane;  // volatile, to compute it once and not for each pixel
       const Pack value = pooled(s, bin, {(const char*)map + 16 * start}, place);
 #pragma unroll
       for (int k = 0; k < PACK; ++k) {
@@ -75,7 +76,7 @@ __device__ void pool_slabs(const Shape& s, const Bin* table, const REAL* map, RE
     __syncthreads();
     const unsigned b = threadIdx.x % TILE, r = (first + b) / all, channel = slab * SLAB;
     const int channels = first + b < bins ? min(SLAB, s.channels - (int)channel) : 0;
-    const unsigned to = (r * s.channels + channel) * all + (first + b - r * all);  // adjacent threads: adjacent bins
+    const unsigned to = (r * s.channels + channel) * all + (first + b - r * all);  // adjacent threads write adjacent bins
     for (int c = threadIdx.x / TILE; c < channels; c += LANES) {
       if (y) y[to + c * all] = values[c][b];
       if (at) at[to + c * all] = places[c][b];

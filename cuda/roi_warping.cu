@@ -2,7 +2,7 @@
 #include "roi.cuh"
 
 struct Axis {
-  REAL first, length, count;  // where the roi starts, a bin's size, 1
+  REAL first, length, count;  // the roi's start, a bin's size, 1
 };
 
 __device__ inline Axis axis_of(const Shape& s, const Roi& roi, bool columns, int, int) {

@@ -1,7 +1,7 @@
-// Rois widened by a part of their size, as the pooling kernels then read them. See WideningOperator in layers/roi/operator.py.
+// Rois widened by a part of their size, for the pooling kernels. See WideningOperator in layers/roi/operator.py.
 #include "common.cuh"
 
-// rois (count, 5) -> wide (count, 5). What is bad stays bad, and the pooling kernels find it.
+// rois (count, 5) -> wide (count, 5). Bad rois stay bad, and the pooling kernels report them.
 extern "C" __global__ void widen(int count, double pad_ratio, const REAL* rois, REAL* wide) {
   LOOP(r, count) {
     const REAL* p = rois + 5LL * r;

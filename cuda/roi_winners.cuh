@@ -1,5 +1,5 @@
-// The layers where each bin has one winner per channel: the kernels bins, pool, plan and backward. The file that includes this one
-// defines what roi_slabs.cuh needs, before:
+// The layers with one winner for each bin and channel: the kernels bins, pool, plan and backward. The including file
+// defines what roi_slabs.cuh needs, and before:
 //   constexpr int PIXELS                                              most pixels that a winner reads
 // and after:
 //   Bin bin_at(const Shape&, const Roi&, int ph, int pw)
@@ -7,17 +7,17 @@
 //   bool put_back(const Shape&, const Roi&, int ph, int pw, int at, REAL dy, int row, int end, REAL* sums, Gradient& g)
 //     what a bin's dy adds to sums, which holds the map's rows [row, end), if anything; at: the winner, or -1
 //
-// In backward (see Slice) each warp goes through its rois at its own speed. A lane has a pair of a roi's bins, (2i, pw) and
-// (2i + 1, pw). Bins that may touch the same pixel take turns: first the upper and then the lower bins of the lanes whose turn it
-// is. An axis of m turns: bins that are a multiple of m apart never touch the same pixel.
+// In backward (see Slice) each warp processes its rois at its own speed. A lane has a pair of a roi's bins, (2i, pw) and
+// (2i + 1, pw). Bins that may touch the same pixel take turns: in each turn first the upper, then the lower bins of its lanes.
+// An axis has m turns: bins that are a multiple of m apart never touch the same pixel.
 #pragma once
 #include "roi_slabs.cuh"
 
 constexpr int AHEAD = PIXELS == 1 ? 4 : 2;  // rois whose dy is read in advance
 constexpr int MOST_WARPS = 8;               // of a block of backward
 
-// What the dy of a bin adds to the sums: a value for each cell. Where two are the same cell, the first one's value counts.
-// Pointers: the compiler would find the address of an index again in each turn.
+// What a bin's dy adds to the sums: a value for each cell. If two cells are the same, the first one's value counts.
+// Pointers, because the compiler would compute the address of an index again in each turn.
 struct Gradient {
   REAL* cell[PIXELS];
   REAL value[PIXELS];
@@ -29,7 +29,7 @@ __device__ inline bool put_back(const Shape& s, const Roi& roi, int ph, int pw, 
 
 __device__ inline Bin bin_at(const Shape& s, const Roi& roi, int ph, int pw);
 
-// table: (R, PH, PW) Bins, those of a bad roi empty; bad: nullptr or where read_roi flags.
+// table: Bins (R, PH, PW), empty for a bad roi. bad: nullptr, or read_roi's flag.
 extern "C" __global__ void bins(Shape s, const REAL* rois, void* table, int* bad) {
   const int all = s.pooled_h * s.pooled_w;
   LOOP(i, (unsigned)s.rois * all) {
@@ -45,13 +45,13 @@ pool(Shape s, const void* table, const REAL* map, REAL* y, int* at) {
   pool_slabs(s, (const Bin*)table, map, y, at);
 }
 
-// Of a roi: its image (-1: bad, or without bins), turns of pairs along h and of bins along w, which are powers of 2 (exponents: the
-// high and the low half), the rows that its winners may touch.
+// A roi's image (-1: bad, or without bins); the turns of pairs along h and of bins along w, powers of 2 whose exponents are the
+// high and the low half; the rows that its winners may touch.
 struct alignas(16) Plan {
   int image, turns, first_row, end_row;
 };
 
-// The least m for which bins i and i + m of an axis never touch the same pixel. all: the pixels that any may touch.
+// The least m for which bins i and i + m of an axis never touch the same pixel. all: the pixels that any bin may touch.
 __device__ inline int turns(const Shape& s, const Roi& roi, bool columns, int bins, Span& all) {
   int most = 1;
   all = {0, 0};
@@ -65,14 +65,14 @@ __device__ inline int turns(const Shape& s, const Roi& roi, bool columns, int bi
   return most;
 }
 
-// The exponent of the least power of 2 that is not below n.
+// The exponent of the least power of 2 that is at least n.
 __device__ inline int exponent(int n) {
   int bits = 0;
   while (1 << bits < n) ++bits;
   return bits;
 }
 
-// made: (R, 4) ints, a Plan each.
+// made: a Plan (4 ints) for each roi.
 extern "C" __global__ void plan(Shape s, const REAL* rois, int* made, int* bad) {
   LOOP(r, s.rois) {
     const Roi roi = read_roi(s, rois, r, bad);
@@ -96,7 +96,7 @@ __device__ inline void add(const Gradient& g) {
   for (int p = PIXELS - 1; p >= 0; --p) *g.cell[p] = sum[p];
 }
 
-// Of a roi: its turns, -1 where the block has none of its pixels; its corners; the winners and dy of a lane's pair of bins.
+// A roi's turns, -1 if the block has none of its pixels; its corners; the winners and dy of a lane's pair of bins.
 struct Step {
   int turns;
   Roi roi;
@@ -104,13 +104,13 @@ struct Step {
   REAL dy[2];
 };
 
-// A block's part of the map: some rows of one plane, kept in shared memory in several copies. Each warp adds up every warps-th roi,
-// in order, in its copy; at the end the copies are added, in order. So every sum has one order, whatever the timing. Sums are REAL,
-// as the originals'.
+// A block's part of the map: some rows of one plane, in shared memory in several copies. Each warp adds every warps-th roi, in
+// order, to its copy. At the end the copies are added, in order. So each sum has one order, whatever the timing. Sums are REAL,
+// as in the originals.
 struct Slice {
   int plane, image, channel;
   int row, end, cells;  // the rows [row, end), and their pixels
-  int warp, warps;      // of this thread, and of its block
+  int warp, warps;      // of this thread, and the number in its block
   __device__ void clear(REAL* sums) const {
     BLOCK_LOOP(k, warps * cells) sums[k] = 0;
     __syncthreads();
@@ -126,7 +126,7 @@ struct Slice {
   }
 };
 
-// Of a block that has tile_rows rows of a plane.
+// Of a block with tile_rows rows of a plane.
 __device__ inline Slice slice_of(const Shape& s, int tile_rows) {
   const int tiles = (s.height + tile_rows - 1) / tile_rows, plane = blockIdx.x / tiles;
   const int row = (int)(blockIdx.x % tiles) * tile_rows, end = min(row + tile_rows, s.height);
@@ -134,7 +134,7 @@ __device__ inline Slice slice_of(const Shape& s, int tile_rows) {
           (int)blockDim.x / WARP};
 }
 
-// dx (N, C, H, W), all of it. One block a plane and tile_rows rows of it.
+// dx (N, C, H, W), completely. One block for each plane and tile_rows rows of it.
 extern "C" __global__ void __launch_bounds__(MOST_WARPS * WARP)
 backward(Shape s, const REAL* rois, const int* plans, int tile_rows, const int* at, const REAL* dy, REAL* dx) {
   __shared__ REAL sums[CELLS];
@@ -145,7 +145,7 @@ backward(Shape s, const REAL* rois, const int* plans, int tile_rows, const int* 
   part.clear(sums);
   for (int first = 0; first < pairs; first += WARP) {
     const int lane = first + threadIdx.x % WARP, pair = lane / s.pooled_w, ph = 2 * pair, pw = lane % s.pooled_w;
-    // past the last roi, the last one's: loads without a branch
+    // past the last roi, use the last one, which saves a branch
     auto plan_of = [&](int r) { return ((const Plan*)plans)[min(r, s.rois - 1)]; };
     auto turns_of = [&](int r, const Plan& of) {
       return r < s.rois && of.image == part.image && of.first_row < end && of.end_row > row ? of.turns : -1;
@@ -158,9 +158,9 @@ backward(Shape s, const REAL* rois, const int* plans, int tile_rows, const int* 
       if (turns >= 0 && ph + 1 < s.pooled_h) step.at[1] = at[i + s.pooled_w], step.dy[1] = dy[i + s.pooled_w];
       return step;
     };
-    // loads of the next AHEAD rois are under way while one is added: at and dy come from global memory
+    // the next AHEAD rois load while one is added, because at and dy are in global memory
     Step ahead[AHEAD];
-    int later[AHEAD];  // turns of the rois after those
+    int later[AHEAD];  // turns of the rois after the next AHEAD
 #pragma unroll
     for (int k = 0; k < AHEAD && s.rois; ++k) {
       const int r = part.warp + k * warps, next = r + AHEAD * warps;
@@ -192,7 +192,7 @@ backward(Shape s, const REAL* rois, const int* plans, int tile_rows, const int* 
             }
           }
         }
-        later[k] = turns_of(last, plan);  // not before: the plan is under way
+        later[k] = turns_of(last, plan);  // not earlier, because the plan is still loading
       }
     }
   }

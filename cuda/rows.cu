@@ -1,7 +1,7 @@
 // Rows of a table taken by their numbers, and gradients added to them. See layers/conv/inner_product.py and items.py.
 #include "common.cuh"
 
-// A number as a row's index; -1 where it is not a whole number in [0, rows).
+// A number as a row's index; -1 if it is not a whole number in [0, rows).
 __device__ int row_of(REAL number, int rows) { return number >= 0 && number < rows && floor(number) == number ? (int)number : -1; }
 
 // y (items, width) = table (rows, width)[index[item]] + bias (width; nullptr: none). *bad becomes items - item for the first item
@@ -20,7 +20,7 @@ extern "C" __global__ void take(int count, int items, int width, const REAL* ind
   }
 }
 
-// total (rows, width)[index[item]] += dy (items, width)[item]. The first item of a row adds the sum over all its items.
+// total (rows, width)[index[item]] += dy (items, width)[item]. A row's first item adds the sum over all its items.
 extern "C" __global__ void add(int count, int items, int width, const REAL* index, int rows, const REAL* dy, REAL* total) {
   LOOP(i, count) {
     const int item = i / (unsigned)width, c = i % (unsigned)width, row = row_of(index[item], rows);

@@ -17,8 +17,8 @@ extern "C" __global__ void scale(int planes, int after, int lanes, const REAL* x
   }
 }
 
-// A block a lane: dscale[s] = sum of dy * x, dbias[s] = sum of dy, over `numbers` = before * after numbers.
-// dscale, dbias: may be nullptr; add_*: whether the sums are added to them.
+// One block for each lane: dscale[s] = sum of dy * x, dbias[s] = sum of dy, over `numbers` = before * after numbers.
+// dscale, dbias: may be nullptr. add_*: whether to add the sums to them.
 extern "C" __global__ void scale_sums(int numbers, int lanes, int after, const REAL* dy, const REAL* x, REAL* dscale, int add_scale,
                                       REAL* dbias, int add_bias) {
   const unsigned s = blockIdx.x;

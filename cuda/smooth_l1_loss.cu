@@ -3,7 +3,7 @@
 
 // square: sigma^2, near: 1 / sigma^2.
 __device__ __forceinline__ REAL smooth_l1(REAL d, REAL square, REAL near) {
-  // low = |d|: square d^2 / 2; low = near: |d| - near / 2, as square near = 1
+  // with low = |d|: square d^2 / 2; with low = near: |d| - near / 2, because square near = 1
   const REAL size = fabs(d), low = size < near ? size : near;
   return square * low * (size - REAL(0.5) * low);
 }

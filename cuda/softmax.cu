@@ -2,7 +2,7 @@
 #include "common.cuh"
 #include "sums.cuh"
 
-// One thread a line; neighbouring threads read neighbouring numbers. y may be x.
+// One thread for each line: neighbouring threads read neighbouring numbers. y may be x.
 extern "C" __global__ void softmax_lines(int lines, int length, int inner, const REAL* x, REAL* y) {
   LOOP(line, lines) {
     const unsigned start = line_start(line, length, inner);
@@ -19,7 +19,7 @@ extern "C" __global__ void softmax_lines(int lines, int length, int inner, const
   }
 }
 
-// dx = y * (dy - sum of dy * y); one thread a line. dx may be dy.
+// dx = y * (dy - sum of dy * y). One thread for each line. dx may be dy.
 extern "C" __global__ void softmax_lines_backward(int lines, int length, int inner, const REAL* y, const REAL* dy, REAL* dx) {
   LOOP(line, lines) {
     const unsigned start = line_start(line, length, inner);
@@ -30,7 +30,7 @@ extern "C" __global__ void softmax_lines_backward(int lines, int length, int inn
   }
 }
 
-// The greatest `mine` of a block's threads, for all of them.
+// The greatest `mine` of a block's threads, returned to all of them.
 __device__ REAL block_max(REAL mine) {
   __shared__ REAL part[1024];
   const unsigned t = threadIdx.x;
@@ -40,10 +40,10 @@ __device__ REAL block_max(REAL mine) {
     if (t < half) part[t] = fmax(part[t], part[t + half]);
     __syncthreads();
   }
-  return part[0];  // no barrier: a kernel calls this once
+  return part[0];  // needs no barrier, because a kernel calls this once
 }
 
-// A block a line, for an inner axis shorter than the line. y may be x.
+// One block for each line, for an inner axis shorter than the line. y may be x.
 extern "C" __global__ void softmax_rows(int length, int inner, const REAL* x, REAL* y) {
   const unsigned start = line_start(blockIdx.x, length, inner);
   REAL most = x[start];
@@ -59,7 +59,7 @@ extern "C" __global__ void softmax_rows(int length, int inner, const REAL* x, RE
   BLOCK_LOOP(c, length) y[start + c * inner] /= total;
 }
 
-// softmax_lines_backward with a block a line.
+// softmax_lines_backward with a block for each line.
 extern "C" __global__ void softmax_rows_backward(int length, int inner, const REAL* y, const REAL* dy, REAL* dx) {
   const unsigned start = line_start(blockIdx.x, length, inner);
   double sum = 0;

@@ -1,7 +1,7 @@
 // A stable merge sort of keys and their places. See proposal.py.
 #include "sort.cuh"
 
-constexpr int CHUNK = 2048;        // sorted in shared memory by one block; proposal.py's CHUNK
+constexpr int CHUNK = 2048;        // numbers that one block sorts in shared memory; proposal.py's CHUNK
 constexpr int SORT_THREADS = 512;
 
 // scores, keys: count elements.
@@ -9,7 +9,7 @@ extern "C" __global__ void descending_keys(int count, const REAL* scores, KEY* k
   LOOP(i, count) keys[i] = descending_key(scores[i]);
 }
 
-// keys: count elements, sorted in place within each CHUNK (a block each); order: count elements, each key's place before.
+// keys: count elements, sorted within each CHUNK by a block. order: count elements, each key's index before sorting.
 extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_chunks(int count, KEY* keys, int* order) {
   __shared__ KEY key[CHUNK];
   __shared__ int place[CHUNK];
@@ -18,15 +18,15 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_chunks(int count
   while (size < used) size *= 2;
   for (int i = threadIdx.x; i < size; i += SORT_THREADS) {
     key[i] = i < used ? keys[start + i] : LEFT_OUT;
-    place[i] = start + i;  // after all elements for the padding: of equal keys it comes last
+    place[i] = start + i;  // padding gets an index after all elements, so it comes last among equal keys
   }
-  for (int length = 2; length <= size; length *= 2) {  // bitonic: sequences of `length`, ascending and descending in turn
+  for (int length = 2; length <= size; length *= 2) {  // bitonic: sequences of `length`, alternately ascending and descending
     for (int apart = length / 2; apart; apart /= 2) {
       __syncthreads();
       for (int pair = threadIdx.x; pair < size / 2; pair += SORT_THREADS) {
         const int i = 2 * pair - (pair & (apart - 1)), j = i + apart;  // pair with a 0 inserted at the bit `apart`
         const bool later = key[i] > key[j] || (key[i] == key[j] && place[i] > place[j]);
-        if (later == ((i & length) == 0)) {  // ascending where this bit is 0: in the last round, everywhere
+        if (later == ((i & length) == 0)) {  // ascending if this bit is 0, as for all in the last round
           const KEY k = key[i];
           const int p = place[i];
           key[i] = key[j], place[i] = place[j];
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_chunks(int count
   }
 }
 
-// Merges pairs of sorted runs of `run` elements: each finds by bisection how many of the other run come before it.
+// Merges pairs of sorted runs of `run` elements. Each element finds by bisection how many of the other run come before it.
 extern "C" __global__ void merge_runs(int count, int run, const KEY* keys, const int* order, KEY* merged, int* merged_order) {
   LOOP(i, count) {
     const unsigned base = i / (2u * run) * (2u * run), middle = base + run;
@@ -53,7 +53,7 @@ extern "C" __global__ void merge_runs(int count, int run, const KEY* keys, const
     const unsigned sister = low;  // where the other run starts
     while (low < high) {
       const unsigned half = (low + high) / 2;
-      if (keys[half] < key || (second && keys[half] == key)) low = half + 1;  // equals of the first run come first
+      if (keys[half] < key || (second && keys[half] == key)) low = half + 1;  // of equal keys, those of the first run come first
       else high = half;
     }
     const unsigned to = (second ? i - run : i) + (low - sister);

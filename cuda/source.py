@@ -28,11 +28,11 @@ def text(stem: str) -> str:
 
 def _expanded(path: Path, seen: set[Path]) -> str:
     seen.add(path)
-    source = path.read_text().replace("#pragma once", "")  # which is for a header: here `seen` does its work
+    source = path.read_text().replace("#pragma once", "")  # a pragma for headers, which `seen` replaces
 
     def included(match: re.Match[str]) -> str:
         other = FOLDER / match[1]
-        after = source.count("\n", 0, match.start()) + 2  # the line after this one; lines count from 1
+        after = source.count("\n", 0, match.start()) + 2  # the line after the include; lines count from 1
         inside = "" if other in seen else _expanded(other, seen)
         return f'{inside}\n#line {after} "cuda/{path.name}"'
 
@@ -52,7 +52,7 @@ def signatures(stem: str) -> dict[str, tuple[str, ...]]:
 
 def _struct_format(body: str) -> str:
     letters = "".join(_FORMATS[kind] * len(names.split(",")) for kind, names in _MEMBERS.findall(body))
-    return f"0d{letters}0d" if "d" in letters else letters  # 0d: start and end are aligned as a double
+    return f"0d{letters}0d" if "d" in letters else letters  # 0d at both ends: a struct with a double is aligned as one
 
 
 def _format(argument: str, stem: str, formats: dict[str, str]) -> str:

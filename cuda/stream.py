@@ -90,7 +90,8 @@ class Stream:
         self.device = device
         self.capture: Capture | None = None
         self.on_wait: Callable[[], None] = lambda: None
-        self._watchers: list[tuple[Callable[[int], Error], NDArray[Any], int]] = []  # an error, and where its flag arrives
+        # an error and the place of its flag on the host
+        self._watchers: list[tuple[Callable[[int], Error], NDArray[Any], int]] = []
         self._flags_used = 0
         self.handle = device.spare_streams.take()
         self._flags: DeviceMemory | None = None
@@ -98,7 +99,7 @@ class Stream:
         self._filled: list[NDArray[Any]] = []
 
     def __del__(self) -> None:
-        if hasattr(self, "handle"):  # absent if __init__ raised
+        if hasattr(self, "handle"):  # absent if __init__ has raised
             self.device.spare_streams.give(self.handle)
 
     def workspace(self, nbytes: int) -> int:
@@ -107,7 +108,7 @@ class Stream:
         All layers share the workspace: the stream keeps their launches in order.
         """
         if self._workspace is None or self._workspace.nbytes < nbytes:
-            self._workspace = None  # first back to the pool: both together may not fit
+            self._workspace = None  # free it first, because both together may not fit
             self._workspace = self.device.allocate(nbytes, self)
         self.hold(self._workspace)
         return self._workspace.address
@@ -125,7 +126,7 @@ class Stream:
         """Return the address of an int, 0, that a kernel may set. If it does, the next synchronisation raises error(value)."""
         if self.capture is not None:
             return self.capture.watch(error)
-        if self._flags_used == CHECKS:  # no flag is free: read them all
+        if self._flags_used == CHECKS:  # no flag is free, so read them all
             self.synchronize()
         if self._flags is None:
             self._flags = self.device.allocate(4 * CHECKS, self)
@@ -146,7 +147,7 @@ class Stream:
             self.capture.refuse("a wait for the stream")
         self.on_wait()
         with self.device.active():
-            watchers, self._watchers = self._watchers, []  # an error's function may read blobs, which waits here again
+            watchers, self._watchers = self._watchers, []  # an error's function may read blobs, which waits again
             used, self._flags_used = self._flags_used, 0
             if used and self._flags is not None:
                 found = self._found[:used]
@@ -159,7 +160,7 @@ class Stream:
                 self._clear_flags()
             for (error, *_), value in zip(watchers, values, strict=True):
                 if value:
-                    # the first that was watched, not the first that was set
+                    # The first error that was watched, not the first that was set.
                     raise error(value)
 
     def forget_checks(self) -> None:

@@ -1,7 +1,8 @@
 // Sums by the threads of one block, in an order that depends only on the sizes.
 #pragma once
 
-// The sum of `mine` over the block's threads, for all of them. blockDim.x is a power of 2 up to 1024; every thread must call it.
+// The sum of `mine` over the block's threads, returned to all. blockDim.x is a power of 2 up to 1024. Every thread must call
+// this.
 __device__ double block_sum(double mine) {
   __shared__ double part[1024];
   const unsigned t = threadIdx.x;
@@ -16,7 +17,7 @@ __device__ double block_sum(double mine) {
   return sum;
 }
 
-// Writes the sum of `mine` over the block's threads to *to, or adds it (add).
+// Writes the sum of `mine` over the block's threads to *to; with add, adds it.
 __device__ void put_block_sum(double mine, bool add, REAL* to) {
   mine = block_sum(mine);
   if (threadIdx.x == 0) *to = (add ? *to : REAL(0)) + REAL(mine);
@@ -27,7 +28,7 @@ __device__ unsigned channel_index(unsigned j, unsigned c, unsigned channels, uns
   return positions == 1 ? j * channels + c : (j / positions * channels + c) * positions + j % positions;
 }
 
-// Of the `numbers` numbers of channel c, by a block, whose threads must all call it: the mean and the biased variance.
+// The mean and the biased variance of channel c's `numbers` numbers, computed by a block. All its threads must call this.
 struct Moments {
   REAL mean, variance;
 };

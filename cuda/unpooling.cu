@@ -1,14 +1,14 @@
-// Unpooling with AVE and TILE: x (maps, h, w) spread over windows of y (maps, out_h, out_w). MAX is in upsample.cu.
+// Unpooling with AVE and TILE: x (maps, h, w) spread over windows of y (maps, out_h, out_w). upsample.cu has MAX.
 // See layers/pool/unpooling.py.
 #include "common.cuh"
 
-// How many pixels window i has on an axis; 0 past the end.
+// The number of pixels of window i on an axis; 0 past the end.
 __device__ int length_of(int i, int stride, int kernel, int out) {
   const int left = out - i * stride;
   return left < 0 ? 0 : left < kernel ? left : kernel;
 }
 
-// The first window that has a pixel.
+// The first window that contains a pixel.
 __device__ int first_window(int pixel, int stride, int kernel) { return pixel < kernel ? 0 : (pixel - kernel) / stride + 1; }
 
 extern "C" __global__ void spread(int count, int h, int w, int out_h, int out_w, int kernel_h, int kernel_w, int stride_h,

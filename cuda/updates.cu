@@ -1,4 +1,4 @@
-// The solvers' update rules. The operations are those of minicaffe/training/updates.py, one by one.
+// The solvers' update rules. The operations are the same as in minicaffe/training/updates.py, one by one.
 #include "common.cuh"
 #include "sums.cuh"
 
@@ -10,8 +10,8 @@ __device__ __forceinline__ void average(REAL* at, REAL value, double keep) {
   *at = now;
 }
 
-// Subtracts the step from data and writes it to diff; first, second: the rule's histories, or nullptr; count elements each.
-// scale: nullptr, or the factor that clips the gradient; passes: how many were summed; l1: whether the decay is L1.
+// Subtracts the step from data and writes it to diff. first, second: the rule's histories, or nullptr. count elements each.
+// scale: nullptr, or the factor that clips the gradient; passes: the number of summed passes; l1: whether the decay is L1.
 extern "C" __global__ void update(int rule, int count, REAL* data, REAL* diff, REAL* first, REAL* second, const REAL* scale,
                                   int passes, REAL decay, int l1, REAL rate, double keep, double keep2, REAL delta) {
   LOOP(i, count) {
@@ -19,7 +19,7 @@ extern "C" __global__ void update(int rule, int count, REAL* data, REAL* diff, R
     REAL g = diff[i];
     if (scale) g *= *scale;
     if (passes > 1) g /= passes;
-    if (decay != 0) g += decay * (!l1 || w != w ? w : REAL((w > 0) - (w < 0)));  // the sign of a NaN is NaN
+    if (decay != 0) g += decay * (!l1 || w != w ? w : REAL((w > 0) - (w < 0)));  // the sign of NaN is NaN
     if (rule == SGD) {
       REAL h = first[i] * (REAL)keep;
       h += g * rate;
@@ -50,7 +50,7 @@ extern "C" __global__ void update(int rule, int count, REAL* data, REAL* diff, R
   }
 }
 
-// partial: a sum of squares for each block, whose threads are a power of 2.
+// partial: a sum of squares for each block. A block has a power of 2 of threads.
 extern "C" __global__ void sum_squares(int count, const REAL* diff, double* partial) {
   double sum = 0;
   LOOP(i, count) sum += (double)diff[i] * diff[i];
@@ -58,7 +58,7 @@ extern "C" __global__ void sum_squares(int count, const REAL* diff, double* part
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// scale: the factor that limits the norm of gradients with these squares to `limit`. One block.
+// scale: the factor that limits the norm of gradients to `limit`, given their squares. One block.
 extern "C" __global__ void clip_scale(int count, const double* partial, double limit, REAL* scale) {
   double sum = 0;
   BLOCK_LOOP(i, count) sum += partial[i];

@@ -10,7 +10,7 @@ from minicaffe.blob import Blob
 from .device import THREADS, current, launch, launch_blocks
 
 RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
-"""The order is that of updates.cu."""
+"""The rules in the order of updates.cu."""
 
 SUMS = 64
 """Most blocks that sum one blob's squares."""
@@ -34,7 +34,7 @@ def clip_scale(blobs: Sequence[Blob], limit: float) -> int:
     """
     dtype = blobs[0].dtype
     sums = [min(-(-blob.count // THREADS), SUMS) for blob in blobs]
-    scale = current().current_stream.workspace(8 + 8 * sum(sums))  # one REAL, padded to keep the doubles aligned
+    scale = current().current_stream.workspace(8 + 8 * sum(sums))  # one REAL, padded to align the doubles
     partial = scale + 8
     for blob, blocks in zip(blobs, sums, strict=True):
         given = (blob.count, blob.device_diff("read"), partial)

@@ -1,8 +1,8 @@
-// Upsample and Unpooling: numbers put where a mask says, and pixels repeated. See layers/pool/unpooling.py and pool/unpooled.py.
+// Upsample and Unpooling: numbers placed by a mask, and repeated pixels. See layers/pool/unpooling.py and pool/unpooled.py.
 #include "common.cuh"
 
-// The place in y, of maps of `pixels`, of number i of x, of maps of `places`; -1 if the mask has none that y has.
-// The mask has an index for each number of x, or for those of one map.
+// The place in y (maps of `pixels`) of number i of x (maps of `places`); -1 if the mask's index is not in y.
+// The mask has an index for each number of x, or for the numbers of one map.
 __device__ int place_of(unsigned i, int mask_count, int places, int pixels, const REAL* mask) {
   const REAL index = mask[i % (unsigned)mask_count];
   if (!(index >= 0 && index < pixels && index == floor(index))) return -1;
@@ -13,7 +13,7 @@ extern "C" __global__ void no_winners(int count, int* winner) {
   LOOP(i, count) winner[i] = -1;
 }
 
-// winner[p] = the last number of x whose place is p; *wrong = mask_count - i for the first index i that y does not have.
+// winner[p] = the last number of x with place p; *wrong = mask_count - i for the first index i that is not in y.
 extern "C" __global__ void find_winners(int count, int mask_count, int places, int pixels, const REAL* mask, int* wrong,
                                         int* winner) {
   LOOP(i, count) {
@@ -38,7 +38,7 @@ extern "C" __global__ void put_backward(int count, int mask_count, int places, i
   }
 }
 
-// y (lines * rows, width) of x (lines, width / columns): each pixel rows x columns times.
+// y (lines * rows, width) from x (lines, width / columns): each pixel rows x columns times.
 extern "C" __global__ void repeat(int count, int width, int rows, int columns, const REAL* x, REAL* y) {
   LOOP(i, count) {
     const unsigned line = i / (unsigned)width / (unsigned)rows;

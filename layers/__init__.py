@@ -245,7 +245,7 @@ def create(
     kind = registry.find(param.type)
     if kind is None:
         raise _unknown_type(param, source)
-    if param.type == "Python" and "Python" not in registered:  # a registered "Python" goes before ours
+    if param.type == "Python" and "Python" not in registered:  # a "Python" that a user registered takes precedence
         kind = layer_class(param, registered, source)
     layer = kind.resolve_class(param, fork)(param, phase=phase, dtype=dtype, source=source)
     layer.settings, layer.fork = settings_or_current(settings), fork

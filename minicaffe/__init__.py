@@ -169,7 +169,7 @@ serve_public_names()
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    elif name in PUBLIC:  # not by find_spec: a finder may import nothing, for it holds a lock of all threads
+    elif name in PUBLIC:  # not by find_spec: a finder must not import, because it runs under a global lock
         value = importlib.import_module(f"{__name__}.{PUBLIC[name]}")
     elif name.isidentifier() and not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}"):
         value = importlib.import_module(f"{__name__}.{name}")

@@ -50,7 +50,7 @@ PUBLIC = {
     "tracer": "tracing.tracer",
     "weights": "formats.weights",
 }
-"""minicaffe.NAME, as in the documents and pycaffe's scripts, and the module's place."""
+"""minicaffe.NAME, as in the documents and pycaffe's scripts, and the module's real name."""
 
 
 class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
@@ -72,7 +72,7 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         real = self.real(spec.name)
         assert real is not None
         module = importlib.import_module(real)
-        self._specs[spec.name] = module.__spec__  # importlib replaces it by the alias's before exec_module
+        self._specs[spec.name] = module.__spec__  # before exec_module, importlib overwrites it with the alias's spec
         return module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -116,11 +116,12 @@ def _public(name: str) -> str | None:
 
 
 PYCAFFE = {"caffe._caffe": "minicaffe.pycaffe"}
-"""Modules of pycaffe with another name here."""
+"""Modules of pycaffe that have another name here."""
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-_ROOTS = [os.path.realpath(os.path.join(_PACKAGE, name)) for name in ("", "layers", "proto", "cuda")]  # in a checkout, links
+# realpath: in a checkout, the folders are links
+_ROOTS = [os.path.realpath(os.path.join(_PACKAGE, name)) for name in ("", "layers", "proto", "cuda")]
 allowed_folders: dict[str, str] = {}
-"""By the name of a package or module, the folder that holds it and need not be on sys.path."""
+"""The folder of each package or module by name. The folder need not be on sys.path."""
 
 
 def is_own(spec: ModuleSpec) -> bool:
@@ -151,7 +152,7 @@ class _CaffeFinder(AliasFinder):
         theirs = PathFinder.find_spec(fullname, [os.path.join(folder, "caffe", *below[:-1]) for folder in folders])
         if theirs is None or is_own(theirs):
             return ours
-        return ours if ours and theirs.loader is None else theirs  # a folder without __init__.py goes after a module
+        return ours if ours and theirs.loader is None else theirs  # a module takes precedence over a folder without __init__.py
 
 
 def _caffe(name: str) -> str | None:
@@ -170,4 +171,4 @@ def serve_as_caffe() -> None:
         raise Error(f"another caffe is already imported, from {getattr(loaded, '__file__', 'somewhere')}")
     if not any(isinstance(finder, _CaffeFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _CaffeFinder())
-    importlib.import_module("google.protobuf.text_format")  # old protobuf imported it: scripts use it unimported
+    importlib.import_module("google.protobuf.text_format")  # old protobuf imported it, and scripts rely on that

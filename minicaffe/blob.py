@@ -41,10 +41,10 @@ MAX_AXES = 32
 """Most axes of one blob: Caffe's kMaxBlobAxes (NumPy 1 has 32 too, NumPy 2 has 64)."""
 
 ALIGNMENT = 64
-"""Bytes, of a line of the cache: vectors that lie in two cost twice the time."""
+"""Bytes of a cache line: a vector across two lines costs twice the time."""
 PAGE, LARGE = 2 << 20, 4 << 20
-"""Bytes, of a large page, and of an array from which on NumPy asks Linux for such pages. Where each of many small ones lies,
-the processor has to look up, and it loads no further ahead than to a page's end."""
+"""Bytes of a large page, and of the smallest array for which NumPy asks Linux for large pages. With small pages the processor
+looks up many addresses, and it prefetches only up to the end of each page."""
 
 REPLACED = "a blob's {0} cannot be replaced, only written to: blob.{0}[...] = values (and blob.{0}[...] += values)"
 
@@ -64,7 +64,7 @@ class MemoryState(enum.Enum):
 
 
 _first_use = renewed(RLock())
-"""Held while a memory is made."""
+"""Held while a SyncedMemory allocates its array on the host."""
 
 
 class SyncedMemory:
@@ -111,9 +111,9 @@ class SyncedMemory:
         if self.freed_message:
             raise Error(self.freed_message)
         if self._host is None:
-            with _first_use:  # of several threads one makes it
+            with _first_use:  # several threads may get here at once
                 self._host = self._new_host() if self._host is None else self._host
-        # A write of fewer elements than the device holds leaves the others, whose only copy is there.
+        # A write of fewer elements keeps the others, and only the device has them.
         if self.state is MemoryState.DEVICE and (access != "write" or count < self._held):
             self._copy_to_host()
         if access != "read":
@@ -165,7 +165,7 @@ class SyncedMemory:
             and count <= self._held
             and self.state is not MemoryState.HOST
             and memory.used_only_by(stream)
-        ):  # as in most accesses: nothing is to be done
+        ):  # the common case: the memory is up to date on the device
             if access != "read":
                 self.state = MemoryState.DEVICE
                 self.writes += 1
@@ -183,7 +183,8 @@ class SyncedMemory:
             upload = self.state is MemoryState.HOST and (access != "write" or count < self._held)
             memory.used_by(gpu.current_stream.handle, only_read=access == "read" and not upload)
             if upload:
-                gpu.to_device(memory.address, self.host(self._held, "read"))  # not only count: one state is for all of them
+                # all elements, not just count, because they share one state
+                gpu.to_device(memory.address, self.host(self._held, "read"))
                 self.state = MemoryState.SYNCED
                 self.uploads += 1
             if access != "read":
@@ -193,7 +194,7 @@ class SyncedMemory:
         bump_version()
         return memory.address
 
-    # For CUDA graphs, whose launches have the address that the memory had when they were captured: that of its block.
+    # For CUDA graphs: captured launches keep the address of the memory's block.
 
     @property
     def block(self) -> DeviceMemory | None:
@@ -237,7 +238,7 @@ class SyncedMemory:
             current().zero(self.device(count, "write"), count * self.dtype.itemsize)
 
     def _new_host(self) -> Array:
-        # What was on the GPU once goes there again, and copies from page-locked memory are faster.
+        # Memory that was on the GPU goes there again, and copies from page-locked memory are faster.
         if self._device is not None or (self.pinned and gpu_mode()):
             return current().pinned(self.size, self.dtype)
         return aligned_zeros(self.size, self.dtype)
@@ -259,7 +260,8 @@ class SyncedMemory:
                 self.state = MemoryState.HOST
             self._device, self._held = None, 0
         memory = gpu.allocate(count * self.dtype.itemsize)
-        if access != "write" and self.state is not MemoryState.HOST:  # else all is overwritten, or device() uploads it
+        # otherwise the contents are overwritten, or device() uploads them
+        if access != "write" and self.state is not MemoryState.HOST:
             self._fill(gpu, memory.address, count)
         self._device, self._held = memory, count
         return memory
@@ -334,7 +336,8 @@ class Blob:
     def reshape(self, *dims: int | Iterable[int]) -> None:
         """Change the shape (ints, or one sequence of them); the memory is kept when the new count fits in it."""
         given = dims[0] if len(dims) == 1 else dims
-        if not (isinstance(given, tuple) and given == self._shape):  # as it mostly is in a forward: nothing is to be checked
+        # in most forwards the shape stays the same and needs no check
+        if not (isinstance(given, tuple) and given == self._shape):
             before, self._shape = self._shape, checked_shape(dims)
             self._count = math.prod(self._shape)
             if self.watched and self._shape != before:
@@ -522,8 +525,8 @@ def current_version() -> object:
     """Return an object that is replaced at each watched change: compare it with the one of an earlier call.
 
     Changes are: another shape or memory of a watched blob, another attribute of a watched layer, other blobs of any layer, a
-    write access to watched memory, any write access on the device, and a new watcher. To ask each of a net's blobs and layers
-    takes 0.1 to 0.4 ms, because the layers' computations have pushed them out of the cache.
+    write access to watched memory, any write access on the device, and a new watcher. Checking each of a net's blobs and
+    layers would be slow, because the layers' computations have pushed them out of the cache.
     """
     return _latest
 
@@ -537,17 +540,17 @@ def bump_version() -> None:
 class Unchanged:
     """A check that blobs still have the data that they had when it was made.
 
-    It holds if nobody had a view to write to then, and nobody has asked for one since. To compare the numbers would take as
-    long as a small layer. shaped: blobs of which only the shapes count.
+    It holds if no writable view existed then, and none was requested since. Comparing the numbers would take as long as a
+    small layer. shaped: blobs of which only the shapes count.
     """
 
     def __init__(self, blobs: Iterable[Blob], shaped: Iterable[Blob] = ()) -> None:
         self._seen = [(blob, blob.data_memory, blob.data_memory.writes, blob.shape) for blob in blobs]
-        # a view that somebody holds already may be written to, and then dropped
+        # A caller may write to an existing view and then drop it, which leaves no trace.
         self._known = not any(blob.data_memory.has_views() for blob, *_ in self._seen)
         self._shapes = {blob: blob.shape for blob in shaped}
         if not all(memory.watched for _, memory, *_ in self._seen):
-            bump_version()  # who writes there without a word has to know
+            bump_version()  # programs that check the version must learn that this memory is watched
         for blob, memory, *_ in self._seen:
             blob.watched = memory.watched = True
         for blob in self._shapes:
@@ -638,7 +641,7 @@ def put_numbers(name: str, target: Array, values: ArrayLike) -> None:
     """Copy values to a blob's array. Raises Error, with the blob's name, unless they fit."""
     array = numbers(name, values)
     wrong = f'"{name}" has shape {target.shape}, but the array given has {array.shape}'
-    # NumPy would broadcast a single item over the batch.
+    # Without this check, NumPy would broadcast a single item over the batch.
     if array.ndim and target.ndim and array.shape[:1] != target.shape[:1]:
         raise Error(f"{wrong}: not batch sized (net.blobs['{name}'].reshape(...) first)")
     try:
@@ -657,7 +660,7 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
     if any(d < 0 for d in shape):
         raise BlobError(f"a blob cannot have shape {shape}: an axis is negative")
     most = min(limits.blob_elements, MAX_COUNT)
-    count = math.prod(d or 1 for d in shape)  # as NumPy counts, which bounds even an empty array's axes
+    count = math.prod(d or 1 for d in shape)  # as NumPy counts: it also limits the axes of an empty array
     if count > most:
         more = f": {limits.raising('blob_elements')}" if most < MAX_COUNT else ""
         raise BlobError(f"shape {shape} has {count} elements, more than the {most} that a blob may have{more}")
@@ -679,4 +682,4 @@ def _unheld() -> int:
 
 
 UNHELD = _unheld()
-"""SyncedMemory.references where nobody has a view."""
+"""The value of SyncedMemory.references without views."""

@@ -36,7 +36,7 @@ def lifetimes(nodes: Sequence[Node], keep: Iterable[str]) -> Lifetimes:
     for i, node in enumerate(nodes):
         tops = zip(node.top_names, node.tops, strict=True)
         made.append({name: blob for name, blob in tops if name not in kept and name not in node.bottom_names})
-        # made[i] too: a top that nobody reads ends with its own layer.
+        # made[i] is included because a top without readers ends with its own layer.
         last.update((name, i) for name in (*node.bottom_names, *made[i]) if name not in kept)
     ends: list[list[str]] = [[] for _ in nodes]
     for name, i in last.items():
@@ -50,11 +50,11 @@ class BlobMemory:
     def __init__(self, nodes: Sequence[Node], keep: Iterable[str]) -> None:
         self.nodes = nodes
         self.arena: object = None
-        """Where blobs lie of layers that a program runs, if one does."""
+        """The shared memory of the blobs that a program's layers use, if there is a program."""
         self.asked_for: Collection[str] = ()
         """Names of blobs to keep in one forward."""
         self.stay: Collection[str] = ()
-        """Names of blobs whose memory stays where it is, for CUDA graphs."""
+        """Names of blobs whose memory must not move, for CUDA graphs."""
         self.lives = lifetimes(nodes, keep)
         self.blobs = {name: blob for made in self.lives.made for name, blob in made.items()}
         tops = {name: blob for node in nodes for name, blob in zip(node.top_names, node.tops, strict=True)}
@@ -78,7 +78,7 @@ class BlobMemory:
         kept = self.kept() if inner else ()
         for name in inner:
             if (blob := self.blobs[name]).data_memory not in kept:
-                # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
+                # Split's and Reshape's tops share the memory and keep it: only this blob's reference goes.
                 blob.give_back(GONE.format(name, name))
 
     def kept(self) -> set[SyncedMemory]:

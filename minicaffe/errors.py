@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 LONGEST_WORD, LONGEST = 1000, 20_000
-"""Characters of one word, and of a whole message."""
+"""Most characters of one word, and of a whole message."""
 _LONG_WORD = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
 _OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 UNSEEN = re.compile(
@@ -36,7 +36,7 @@ without newline and tab."""
 
 
 _ESCAPED = re.compile(rf"['\n\t\\{UNSEEN.pattern[1:]}")
-"""Inside $'...'."""
+"""The characters to escape inside $'...'."""
 
 
 def written_out(text: str) -> str:
@@ -66,7 +66,7 @@ def pasted(word: str, *, path: bool = False) -> str:
 def _shell_code(character: re.Match[str]) -> str:
     if character[0] in ("'", "\\"):
         return f"\\{character[0]}"
-    return f"\\u{ord(character[0]):04x}" if "\x80" <= character[0] <= "\xff" else _code(character)  # \x85 is a byte
+    return f"\\u{ord(character[0]):04x}" if "\x80" <= character[0] <= "\xff" else _code(character)  # \x85 would be a byte
 
 
 def first_of(words: Sequence[str], between: str = ", ", most: int = 8) -> str:
@@ -77,13 +77,13 @@ def first_of(words: Sequence[str], between: str = ", ", most: int = 8) -> str:
 
 def _code(character: re.Match[str]) -> str:
     code = ord(character[0])
-    code -= 0xDC00 * (0xDC80 <= code <= 0xDCFF)  # surrogateescape's form of a byte
+    code -= 0xDC00 * (0xDC80 <= code <= 0xDCFF)  # surrogateescape stores a byte this way
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def shortened(text: str, most: int = LONGEST) -> str:
     """Return written_out's text without the middle of each word, or of the text, that is too long."""
-    cut = _cut_down(text, most)  # before escaping, which takes time on ten million letters; and after it, as escapes are longer
+    cut = _cut_down(text, most)  # first, because escaping a very long text is slow; again below, because escapes are longer
     written = written_out(cut)
     return cut if written == cut else _cut_down(written, most)
 
@@ -127,9 +127,10 @@ class PrototxtError(Error, RuntimeError):
         where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         lines = [f"{where}: {self.message}"]
         if self.source_line.strip():
-            first = max(0, self.column - 100)  # of a line of any length, show the part around the column
+            first = max(0, self.column - 100)  # in a long line, show the part around the column
             shown = self.source_line[first : first + 120].rstrip()
-            shown = "".join(c if c.isprintable() else " " for c in shown)  # one column each (a tab too), for the caret
+            # one column for each character, tabs included, to align the caret
+            shown = "".join(c if c.isprintable() else " " for c in shown)
             lines += [f"  {shown}", "  " + " " * (self.column - 1 - first) + "^"]
         if self.hint:
             lines.append(f"hint: {self.hint}")
@@ -265,7 +266,7 @@ def memory_errors_as(kind: type[Error], what: str, for_what: str = "", next_step
 
 
 _options: frozenset[str] | None = None
-"""The options of the command that runs; None in a program, whose reader may use either way."""
+"""The options of the running command. None in a program, where messages may name options and Python alike."""
 
 
 @contextmanager
@@ -316,7 +317,7 @@ def install(extra: str) -> str:
 LONGEST = 64
 """Most characters of a name that is compared: difflib's time grows with their cube."""
 TRIED = 8
-"""How many names difflib compares: those with the most letters in common with the misspelt one."""
+"""Most names that difflib compares: those with the most letters in common with the misspelt one."""
 
 
 def nearest(name: str, known: Iterable[str], most: int = 1, least: float = 0.6) -> list[str]:

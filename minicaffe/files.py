@@ -97,7 +97,7 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer
     """Return path, as named by a prototxt (or another namer), if it is allowed or in a folder of beside. Raises DataError."""
     name = os.fspath(path)
     try:
-        os.stat(name)  # realpath reports neither a loop of links nor a name that is too long
+        os.stat(name)  # raises for a loop of links or a name that is too long; realpath does not
     except FileNotFoundError:
         pass
     except ValueError:
@@ -107,7 +107,7 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer
             raise DataError(f"{name[:200]}: {error.strerror}") from error
     real = os.path.realpath(path)
     folders = [os.path.realpath(os.getcwd()), *_allowed, *map(os.path.realpath, beside)]
-    if any(Path(real).is_relative_to(folder) for folder in folders):  # by parts: /database is not in /data
+    if any(Path(real).is_relative_to(folder) for folder in folders):  # not by characters: /database is not in /data
         return name
     folder = real if os.path.isdir(real) else os.path.dirname(real)
     leads = f" (which is {real})" if real != os.path.abspath(name) else ""
@@ -143,7 +143,7 @@ def granted_uri(uri: str) -> str:
             f' where that is allowed: --allow "{place}", or minicaffe.allow_path("{place}")'
         )
     start, _, options = host.partition("?")
-    # Unquoted first, so that a quoted path is not quoted twice.
+    # Unquote first: a quoted path must not be quoted twice.
     path = quote(unquote_to_bytes(uri.partition("?")[0][len(start) :].encode("utf-8", "surrogateescape")))
     return f"{start}{path}{'?' * bool(options)}{options}"
 
@@ -162,7 +162,7 @@ OTHERS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-"""Other things that a name may lead to: opening one may block, and reading it may never end."""
+"""Other kinds of files. Opening one may block, and reading it may never end."""
 
 
 def opened(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
@@ -174,14 +174,15 @@ def opened(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
     OSError as open does.
     """
     name = os.fspath(path)
-    flags = ("O_NONBLOCK", "O_BINARY") if follow else ("O_NONBLOCK", "O_BINARY", "O_NOFOLLOW")  # opening a pipe would wait
+    # without O_NONBLOCK, opening a pipe would wait
+    flags = ("O_NONBLOCK", "O_BINARY") if follow else ("O_NONBLOCK", "O_BINARY", "O_NOFOLLOW")
     try:
         _check_kind(os.stat(name, follow_symlinks=follow), name)
-    except ValueError as error:  # a NUL in it
+    except ValueError as error:  # the name contains a NUL
         raise NotAFileError(errno.EINVAL, f"no file has such a name ({error})", repr(name)) from error
     handle = os.open(name, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
     try:
-        _check_kind(os.fstat(handle), name)  # again: the name may lead elsewhere by now
+        _check_kind(os.fstat(handle), name)  # again: the name may refer to another file by now
         return open(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -197,7 +198,7 @@ class KeptOpen:
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
-        weakref.finalize(self, file.close).atexit = False  # a thread may still read
+        weakref.finalize(self, file.close).atexit = False  # at exit, a thread may still read
 
     def __enter__(self) -> BinaryIO:
         return self.file
@@ -223,8 +224,8 @@ def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
         size = os.fstat(file.fileno()).st_size
         limits.check(f"{os.fspath(path)}: the file", size, limit)
         with memory_errors_as(LimitError, os.fspath(path), f"the file's {size:,} bytes", limits.refusing(limit)):
-            data = file.read(size + 1)  # one more, to notice a file that has grown
-            while size < len(data) <= getattr(limits, limit):  # files in /proc have size 0; and a file may grow
+            data = file.read(size + 1)  # one byte more, to notice a file that has grown
+            while size < len(data) <= getattr(limits, limit):  # files in /proc report size 0, and any file may grow
                 if not (more := file.read(1 << 20)):
                     break
                 data += more
@@ -281,14 +282,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL, 0o600))
         with _named(os.fspath(temporary), os.fspath(target)):
             yield temporary
-        with open(temporary, "rb+") as file:  # writable, as Windows needs it for fsync
+        with open(temporary, "rb+") as file:  # Windows needs a writable file for fsync
             os.fsync(file.fileno())  # before the rename, or a crash could leave the name without the data
         if old:
             _take_permissions(temporary, old)
         temporary.replace(target)
         _sync_folder(target.parent)
     except OSError as error:
-        if error.filename and error.filename not in (os.fspath(temporary), os.fspath(target)):  # of another file, in the block
+        # the block failed on another file
+        if error.filename and error.filename not in (os.fspath(temporary), os.fspath(target)):
             raise Error(plain(error)) from error
         raise Error(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
@@ -340,7 +342,8 @@ def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
         draft = Path(folder.name) / target.name
         with _named(f"{folder.name}{os.sep}", os.fspath(target)[: -len(target.name)]):
             yield draft
-        for file in sorted(draft.parent.iterdir(), key=lambda file: file == draft):  # False, the companions, first
+        # False sorts first: companions before the draft
+        for file in sorted(draft.parent.iterdir(), key=lambda file: file == draft):
             place = target.with_name(file.name)
             with replacing(place if place == target else unlinked(place)) as temporary:
                 if temporary.exists():
@@ -365,7 +368,7 @@ def _take_permissions(file: Path, old: os.stat_result) -> None:
     """
     mode = stat.S_IMODE(old.st_mode) & 0o777  # without setuid, setgid and sticky
     if hasattr(os, "chown"):
-        for uid, gid in ((old.st_uid, -1), (-1, old.st_gid)):  # one by one: often only the group may be changed
+        for uid, gid in ((old.st_uid, -1), (-1, old.st_gid)):  # separately: often only the group may be changed
             with suppress(OSError):
                 os.chown(file, uid, gid)
     if file.stat().st_gid != old.st_gid:
@@ -401,7 +404,7 @@ def plain(error: OSError) -> str:
 
 def _sync_folder(folder: Path) -> None:
     """Write a folder's new names to the disk, so that after a crash files exist in the order in which they were written."""
-    with suppress(OSError):  # Windows opens no folders
+    with suppress(OSError):  # Windows cannot open folders
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)

@@ -60,7 +60,7 @@ class Hooked:
     @property
     def forward_is_watched(self) -> bool:
         """True if a hook is called between the layers of a forward."""
-        # A chain would skip them.
+        # A chain runs several layers as one step, without calls in between.
         return any(self._hooks[when] for when in ("before_forward", "after_reshape", "after_forward"))
 
     @property
@@ -73,7 +73,7 @@ class Hooked:
         return hook
 
     def _call(self, when: str, i: int) -> None:
-        for hook in tuple(self._hooks[when]):  # one may remove itself
+        for hook in tuple(self._hooks[when]):  # a copy, because a hook may remove itself
             hook(i)
 
 
@@ -125,7 +125,7 @@ def _backward_lines(net: Net, i: int, whole: bool) -> None:
                 logger.info(
                     "    [Backward] Layer %s, bottom blob %s diff: %g", layer.name, name, mean_abs(net.blobs[name].diff)
                 )
-        # Caffe numbers these, named or not.
+        # Caffe's log numbers parameter blobs even if they have names.
         for j, (blob, needs) in enumerate(zip(layer.blobs, layer.param_propagate_down, strict=True)):
             if needs:
                 logger.info("    [Backward] Layer %s, param blob %d diff: %g", layer.name, j, mean_abs(blob.diff))

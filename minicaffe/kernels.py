@@ -56,30 +56,29 @@ JOB_LISTS, GRAPHS = ("minicaffe.compiled.program", "JobLists"), ("minicaffe.cuda
 """The programs of a plan."""
 
 FREE = {"setup", "reshape", "forward_gpu", "backward_cpu", "backward_gpu"}
-"""Methods that a class derived from a built-in one may have, and still compute as that does."""
+"""Methods that a subclass of a built-in layer may override without another forward."""
 
 AHEAD = "minicaffe loops"
 """The name of the thread that compiles ahead."""
 
 
 _importing = threading.RLock()
-"""Held while a module is imported: in a forked child nobody would end the import of another thread."""
+"""Held while a module is imported: in a forked child, another thread's import would never end."""
 held(lambda: [_importing])
 _loaded = set[str]()
-"""The modules of layers whose providers are there."""
+"""The modules of layers whose providers are imported."""
 
 
 LOADING = 1000.0
 """Milliseconds of one core that it takes to import Numba and to load a net's compiled loops from the cache."""
 PER_PASS, PER_ELEMENT = 0.3, 1e-6
-"""Milliseconds that compiled loops save in a forward, and for each element of its tops: from 18 published nets, of which the
-least and the most save half of it and twice as much.
-"""
+"""Milliseconds that compiled loops save in a forward, and for each element of its tops. In 18 published nets the real saving
+is from half to twice as much."""
 
 
 @dataclass
 class _Work:
-    """What a command has to compute. saved: the milliseconds that compiled loops would save; passes: None if unknown."""
+    """A command's work. saved: the milliseconds that compiled loops would save; passes: None if unknown."""
 
     passes: int | None = None
     saved: float = 0.0
@@ -232,7 +231,7 @@ class _Maker(NamedTuple):
 
 
 _makers: dict[object, _Maker] = {}
-"""By the forward_cpu whose work the step does."""
+"""Factories by the forward_cpu whose work their steps do."""
 
 
 def step_of_layer(kind: type[Layer], loops: Callable[[Any], Loops] = lambda layer: ((), ())) -> Callable[[Maker], Maker]:
@@ -379,5 +378,5 @@ def _providers_of(module: str) -> str:
 def _has_providers(module: str) -> bool:
     try:
         return module.startswith(LAYERS) and find_spec(_providers_of(module)) is not None
-    except ModuleNotFoundError:  # the package
+    except ModuleNotFoundError:  # a package above the module is missing
         return False

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Done = TypeVar("Done")
 
 Count = int | tuple[int, int | None]
-"""How many bottoms or tops: exactly n, or (at least, at most), None meaning no bound."""
+"""A number of bottoms or tops: exactly n, or (at least, at most), None meaning no bound."""
 
 
 class AsManyAsBottoms(NamedTuple):
@@ -51,7 +51,7 @@ class AsManyAsBottoms(NamedTuple):
 
 
 _UNSET = object()
-"""What an attribute is that is not there."""
+"""The value of a missing attribute."""
 
 
 class Costs(NamedTuple):
@@ -155,12 +155,12 @@ class Layer:
         if not self.watched or _are_same(getattr(self, name, _UNSET), value):
             super().__setattr__(name, value)
             return
-        self._note_change()  # before, for an interrupt may come, and after, for another thread may have read the old value
+        self._note_change()  # before: an interrupt may follow; after: another thread may have read the old value
         super().__setattr__(name, value)
         self._note_change()
 
     def __delattr__(self, name: str) -> None:
-        self._note_change()  # before and after, as __setattr__
+        self._note_change()  # before and after, as in __setattr__
         super().__delattr__(name)
         self._note_change()
 
@@ -168,7 +168,7 @@ class Layer:
         vars(self)["changes"] = self.changes + 1
         bump_version()
 
-    # What a layer defines.
+    # Methods that a layer defines.
 
     @classmethod
     def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
@@ -187,13 +187,13 @@ class Layer:
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute forward_cpu's result on the GPU. By default forward_cpu runs."""
-        # forward_cpu takes bottom.data, which counts as a write.
+        # forward_cpu takes bottom.data, which would count as a write.
         with only_read(blob.data_memory for blob in bottom if blob not in top):
             self.forward_on_host(bottom, top)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Overwrite the diffs of the bottoms that propagate_down selects; add to the learnable blobs' diffs."""
-        of_tops = {blob.diff_memory for blob in top}  # a bottom that shares it has its diff already
+        of_tops = {blob.diff_memory for blob in top}  # a bottom that shares a top's diff already has its own
         wanted = [blob for i, blob in enumerate(bottom) if propagate_down[i] and i not in self.index_bottoms]
         if self.has_gradient and any(blob.diff_memory not in of_tops for blob in wanted):
             raise NotImplementedError(
@@ -202,7 +202,7 @@ class Layer:
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Compute backward_cpu's result on the GPU. By default backward_cpu runs."""
-        # Of these only the bottoms' diffs are written, which in place are the tops' too.
+        # backward_cpu writes only the bottoms' diffs. In place, these are the tops' diffs too.
         data = [blob.data_memory for blob in [*bottom, *top]]
         with only_read(data + [blob.diff_memory for blob in top if blob not in bottom]):
             self.backward_cpu(top, propagate_down, bottom)
@@ -225,7 +225,7 @@ class Layer:
         """Return the places of bottom b that a place of top t reads, for each axis after the channels; None for any place."""
         return same_places(bottom[b].shape, top[t].shape) if self.elementwise or self.same_positions else None
 
-    # The switch between CPU and GPU. A user's Python layer overrides these two.
+    # The switch between CPU and GPU. A user's Python layer overrides forward and backward.
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Run forward on the CPU or the GPU, as the mode says. Overflow gives infinity without a warning, as in Caffe."""
@@ -235,7 +235,7 @@ class Layer:
             elif self._gpu_methods_apply:
                 self.forward_gpu(bottom, top)
             else:
-                Layer.forward_gpu(self, bottom, top)  # the base's, which runs the overridden forward_cpu
+                Layer.forward_gpu(self, bottom, top)  # Layer's method runs the overridden forward_cpu
 
     def forward_on_host(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Run forward_cpu, or the step of compiled loops that provides it."""
@@ -251,7 +251,7 @@ class Layer:
             else:
                 Layer.backward_gpu(self, top, propagate_down, bottom)
 
-    # What the net calls.
+    # Methods that the net calls.
 
     def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
         """Set the layer up on its blobs (Caffe's SetUp); is_set_up: called between setup and reshape. Raises LayerError."""
@@ -263,7 +263,7 @@ class Layer:
         _check_reshape(self, top)
         self.loss_weights = _loss_weights(self, len(top))
         _put_loss_weights(self, top)
-        if not self.param_propagate_down:  # a layer alone; a net sets it from lr_mult afterwards
+        if not self.param_propagate_down:  # for a layer without a net; a net sets it later from lr_mult
             self.param_propagate_down = [True] * len(self.blobs)
 
     def reshape_pass(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -283,7 +283,7 @@ class Layer:
         if reshaped:
             reshaped()
         if any(self.loss_weights):
-            _put_loss_weights(self, top)  # a new shape may mean new memory, without them
+            _put_loss_weights(self, top)  # a new shape may mean new memory, which lacks the weights
         self.guard(lambda: self.forward(bottom, top))
 
     def loss_later(self, top: Sequence[Blob]) -> Callable[[], float]:
@@ -310,9 +310,9 @@ class Layer:
             return
         for shape in shapes[: len(fillers)]:
             self.blobs.add_blob(*shape)
-        # Before any memory is taken.
+        # Check before any memory is allocated.
         limits.check("the layer", sum(blob.count for blob in self.blobs) * self.dtype.itemsize, "bytes")
-        for blob, filler in zip(self.blobs, fillers, strict=False):  # without bias_term its filler is left over
+        for blob, filler in zip(self.blobs, fillers, strict=False):  # without bias_term, the bias filler is unused
             if not leaves_zeros(filler):
                 fill(blob.data, filler)
 
@@ -361,7 +361,7 @@ class Layer:
             raise self.error(out_of_memory(error)) from error
         except DeviceError as error:
             raise DeviceError(str(self.error(str(error)))) from error
-        except Error:  # it names its layer or file already
+        except Error:  # the error already names its layer or file
             raise
         except Exception as error:
             note = str(self.error("its code raised this error"))
@@ -416,7 +416,7 @@ def _are_same(one: object, other: object) -> bool:
         return True
     try:
         return bool(one == other)
-    except Exception:  # arrays, tensors
+    except Exception:  # arrays and tensors have no single truth value
         return False
 
 

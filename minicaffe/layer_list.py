@@ -50,9 +50,9 @@ def drop_unasked_gradients(nodes: Sequence[Node]) -> None:
     under_loss: set[str] = set()
     declined: set[str] = set()
     for node in reversed(nodes):
-        if node.needs_backward and all(name in declined for name in node.top_names):  # after splits a top has one reader
+        if node.needs_backward and all(name in declined for name in node.top_names):  # after splits, a top has one reader
             node.needs_nothing()
-        # Backwards through the net, so under_loss already holds what every later loss reads.
+        # The loop runs backwards, so under_loss already contains everything that later losses read.
         if any(w or name in under_loss for w, name in zip(node.layer.loss_weights, node.top_names, strict=True)):
             under_loss.update(node.bottom_names)
         else:
@@ -140,8 +140,8 @@ def insert_splits(layers: LayerList, elsewhere: Callable[[str], str] = lambda bl
                 weight = loss_weight.get((i, j), 0.0)
                 result.append((_split(param.name, blob, j, readers[i, j], weight), source))
                 if weight:
-                    param.ClearField("loss_weight")  # also the other tops' weights, as in Caffe
-                    used[i, j] += 1  # the split's first top carries the loss; the readers get the following ones
+                    param.ClearField("loss_weight")  # as in Caffe, the other tops lose their weights too
+                    used[i, j] += 1  # the split's first top carries the loss; readers get the tops after it
     return result
 
 
@@ -159,7 +159,7 @@ def _trace(layers: LayerList, elsewhere: Callable[[str], str]) -> tuple[dict[Top
             readers[last[blob]] += 1
         for j, blob in enumerate(param.top):
             last[blob] = (i, j)  # later readers of an in-place blob read its last writer's top
-        for j, weight in enumerate(param.loss_weight[: len(param.top)]):  # the layer reports surplus ones
+        for j, weight in enumerate(param.loss_weight[: len(param.top)]):  # the layer reports surplus weights
             if weight:
                 loss_weight[i, j] = weight
                 readers[i, j] += 1

@@ -83,8 +83,8 @@ class _Limits(ModuleType):
     """The type of this module, which checks assignments to it."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        inner = name.startswith("__")  # Python sets these when it reloads the module
+        inner = name.startswith("__")  # Python sets dunder names when it reloads the module
         super().__setattr__(name, value if inner else _whole(name, value))
 
 
-sys.modules[__name__].__class__ = _Limits  # a module has no setattr hook, but its class may have one
+sys.modules[__name__].__class__ = _Limits  # a module cannot have a __setattr__ hook, but its class can

@@ -65,7 +65,7 @@ Watch = Callable[["Net", Layer, str], None]
 """Called while a net is built, with the net so far, a layer, and the step just done: "created", "setup" or "reshape"."""
 
 Keep = Literal["all", "outputs"]
-"""Which blobs keep their data after a forward."""
+"""The blobs that keep their data after a forward."""
 
 AUTOMATIC = "(automatic)"
 """The name of a loss top that the prototxt omits."""
@@ -154,7 +154,8 @@ class Net(PycaffeNet, Hooked):
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
         drop_notes(self.param)
         self._forced = self.param.force_backward
-        sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)  # none for a NetParameter
+        # a NetParameter has no sources
+        sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)
         self._fork = fork_of_net(self.fork, self.param.layer)
         whole = list(zip(self.param.layer, sources, strict=True))
         layers = insert_splits(filter_layers(whole, self.param.state), partial(left_out, whole, self.param.state))
@@ -162,7 +163,7 @@ class Net(PycaffeNet, Hooked):
         for param, source in layers:
             self._add_layer(param, source, unread, watch, strict)
         settle_crops(self.nodes)
-        self.outputs = sorted(unread)  # alphabetical, as Caffe's std::set is
+        self.outputs = sorted(unread)  # Caffe's std::set sorts by name
         self.layer_dict = Layers((layer.name, layer) for layer in self.layers)
         self._decide_gradients()
         self.plan = ExecutionPlan(self.nodes, self._memory(keep))
@@ -180,7 +181,7 @@ class Net(PycaffeNet, Hooked):
     def _list_layers(self) -> None:
         """Put the layers in their present state into params and param."""
         self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
-        del self.param.layer[:]  # as in Caffe, what was built: filtered, with splits; save() writes it
+        del self.param.layer[:]  # as in Caffe, save() writes the net as built: filtered and with splits
         self.param.layer.extend(layer.param for layer in self.layers)
 
     def _add_layer(
@@ -204,7 +205,7 @@ class Net(PycaffeNet, Hooked):
         node = self._append_node(layer, unread)
         layer.connect(node.bottoms, node.tops, partial(watch, self, layer, "setup") if watch else None)
         self.layers.append(layer)
-        given = set(node.bottoms)  # an in-place top takes no further memory
+        given = set(node.bottoms)  # an in-place top needs no memory of its own
         self._check_size(layer, [blob for blob in node.tops if blob not in given])
         if watch:
             watch(self, layer, "reshape")
@@ -219,9 +220,11 @@ class Net(PycaffeNet, Hooked):
         for node in self.nodes:
             # A given propagate_down decides alone: true asks for a gradient even if nothing below learns.
             node.bottom_needs = [bool(p) for p in node.layer.param.propagate_down] or [blob_needs[b] for b in node.bottom_names]
-            node.needs_backward = self._learnable.add_layer(node.layer) or any(node.bottom_needs)  # add_layer must run
+            # first, because add_layer must run
+            node.needs_backward = self._learnable.add_layer(node.layer) or any(node.bottom_needs)
             for name in node.top_names:
-                blob_needs[name] = blob_needs.get(name, False) or node.needs_backward  # in place, a need below stays
+                # in place, a gradient needed below is still needed
+                blob_needs[name] = blob_needs.get(name, False) or node.needs_backward
         self._learnable.share()
         drop_unasked_gradients(self.nodes)
         for node in self.nodes:
@@ -258,8 +261,10 @@ class Net(PycaffeNet, Hooked):
         param = layer.param
         names, earlier = list(param.top), set[str]()
         for j, name in enumerate(names):
-            in_place = j < len(param.bottom) and param.bottom[j] == name  # Caffe's rule: the bottom of the same index
-            if in_place and not layer.in_place and type(layer).forward is Layer.forward:  # pycaffe lets Python layers decide
+            # as in Caffe, in place means the bottom with the same index
+            in_place = j < len(param.bottom) and param.bottom[j] == name
+            # as in pycaffe, Python layers decide for themselves
+            if in_place and not layer.in_place and type(layer).forward is Layer.forward:
                 raise layer.error(
                     f'cannot run in place: bottom and top are both "{name}"; give the top another name', f"top[{j}]"
                 )
@@ -271,7 +276,7 @@ class Net(PycaffeNet, Hooked):
         if isinstance(layer, Input):
             self.inputs.extend(names)
         tops = [self.blobs[name] for name in names]
-        if not param.bottom:  # its tops come from the host
+        if not param.bottom:  # such tops are filled on the host
             for top in tops:
                 top.pin()
         if layer.auto_top:
@@ -279,7 +284,7 @@ class Net(PycaffeNet, Hooked):
             while len(tops) < max(wanted, 1):
                 names.append(AUTOMATIC)
                 tops.append(Blob((), self.dtype))
-                self.blobs[AUTOMATIC] = tops[-1]  # of several only the last one; the nodes have all
+                self.blobs[AUTOMATIC] = tops[-1]  # one name, so only the last one; the nodes have all
         return names, tops
 
     def _check_size(self, layer: Layer, tops: Sequence[Blob]) -> None:
@@ -381,7 +386,8 @@ class Net(PycaffeNet, Hooked):
         losses: list[Callable[[], float]] = []
         if not self._loops_asked_for and not gpu_mode():
             if self._has_run or not has_little_work():
-                self.compile_loops(ahead=not self.forward_is_watched)  # a layer that is timed does not wait for them
+                # with hooks, compile first: a timed layer must not wait
+                self.compile_loops(ahead=not self.forward_is_watched)
             self._has_run = True
         self._unrun.difference_update(range(start, end + 1))
         with self.running():
@@ -423,7 +429,7 @@ class Net(PycaffeNet, Hooked):
 
     def _backward_of(self, i: int) -> None:
         node = self.nodes[i]
-        if i in self._unrun and node.bottoms and gpu_mode():  # kernels would read what forward has not written
+        if i in self._unrun and node.bottoms and gpu_mode():  # kernels would read memory that forward has not written
             raise node.layer.error(RUN_FORWARD)
         try:
             node.layer.backward_pass(node.tops, node.bottom_needs, node.bottoms)
@@ -532,7 +538,7 @@ class Net(PycaffeNet, Hooked):
         if lacking or len(given_blobs) > len(layer.blobs):
             count = sum(given is not None for given in stored.blobs)
             raise WeightsError(f"{kind} has {len(layer.blobs)} blobs, but {file} stores {count} for it")
-        # All shapes before any value is written.
+        # Check all shapes before writing any value.
         for i, (blob, given) in enumerate(zip(layer.blobs, stored.blobs, strict=False)):
             if given is not None and not given.fits(blob.shape) and not _takes_part(layer, i, given.shape):
                 place = f" ({layer.source.at()})" if layer.source else ""
@@ -587,7 +593,8 @@ class Net(PycaffeNet, Hooked):
         raise Error("a net cannot be pickled or copied: make another of net.param, and share_with or save gives it the weights")
 
     def __repr__(self) -> str:
-        ends = f", inputs {self.inputs}, outputs {self.outputs}" if hasattr(self, "outputs") else ""  # not while it is built
+        # absent while the net is built
+        ends = f", inputs {self.inputs}, outputs {self.outputs}" if hasattr(self, "outputs") else ""
         return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers{ends}'
 
     def _repr_html_(self) -> str:

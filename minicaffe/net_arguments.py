@@ -127,7 +127,7 @@ def _read(layer: Layer, fields: Sequence[SkippedField]) -> list[SkippedField]:
             return True
         if inside:
             return block in read or not registry.is_built_in(type(layer))
-        if block in layer.param_block:  # a class of the user's, which finds the block's text in its source
+        if block in layer.param_block:  # a user's class, which has the block's text in its source
             return False
         return _plain(block.removesuffix("_param")) not in others
 

@@ -88,7 +88,7 @@ def names_near(name: str, known: Iterable[str]) -> str:
 
 def check_names(given: Iterable[str], wanted: Sequence[str], what: str, whose: str) -> None:
     """Raise Error, with the missing and the unknown names, unless exactly the wanted names are given."""
-    have, need = set(given), dict.fromkeys(wanted)  # a dict, to list what is missing in the net's order
+    have, need = set(given), dict.fromkeys(wanted)  # a dict keeps the net's order for the message
     if have == need.keys():
         return
     parts = [f"{what} {sorted(have)} do not match {whose} {list(wanted)}"]
@@ -131,7 +131,8 @@ class LearnableParameters:
         specs = list(layer.param.param)
         if len(specs) > len(layer.blobs):
             raise layer.error(f"{len(specs)} param blocks given, but the layer has {len(layer.blobs)} learnable blobs", "param")
-        specs += [caffe_pb2.ParamSpec()] * (len(layer.blobs) - len(specs))  # lr_mult and decay_mult 1; one object, only read
+        # defaults: lr_mult and decay_mult 1; one object serves all, since it is only read
+        specs += [caffe_pb2.ParamSpec()] * (len(layer.blobs) - len(specs))
         layer.param_propagate_down = [spec.lr_mult != 0 for spec in specs]
         for i, spec in enumerate(specs):
             if spec.name and spec.name in self._owners:
@@ -174,7 +175,7 @@ class LearnableParameters:
             if not spec.HasField(what):  # type: ignore[arg-type]
                 continue
             mult, owned = getattr(spec, what), mults[owner.position]
-            if given and owned != mult:  # a layer may leave it to the other, but two may not differ
+            if given and owned != mult:  # one sharer may leave the value to the other, but two values must agree
                 raise layer.error(
                     f'param "{spec.name}" has {what} {mult}, but {owned} in layer "{owner.layer.name}"', f"param[{i}]"
                 )

@@ -17,8 +17,8 @@ run on the CPU.
 
 In TEST on the CPU a chain's step is kept. The next forward runs it again, unless a shape, a weight or a setting has changed, or
 there is a view of the weights. To reshape four layers and to read their weights takes as long as a small convolution. With
-compiled loops, kept steps are jobs, and consecutive ones run as one list of jobs in machine code. Python between two layers,
-whose code has left the cache meanwhile, would take 40 to 140 us.
+compiled loops, kept steps are jobs, and consecutive ones run as one list of jobs in machine code. Python between two layers
+would be slow, because the layers push its code out of the cache.
 
 A Program runs several layers at once. There are two: lists of jobs on the CPU (compiled/program.py), CUDA graphs on the GPU
 (cuda/replay.py).
@@ -49,7 +49,7 @@ from .mode import TEST, gpu_mode
 from .threads import each_block, get_num_threads
 
 OURS = "minicaffe.layers."
-"""Where the built-in layers are."""
+"""The package of the built-in layers."""
 
 Step = Callable[[], None]
 
@@ -80,13 +80,13 @@ class FusedGroup:
         self.together = False
         single = gpu_mode() and len(self.nodes) == 1
         if not may or self.backward_lacks() or single or (self.alone and not self._may_keep()):
-            self.invalidate()  # the layers are about to be reshaped one by one
+            self.invalidate()  # the layers will be reshaped one by one
             return False
-        self.nodes[0].layer.guard(self._run)  # errors name the first layer, unless another has named itself
+        self.nodes[0].layer.guard(self._run)  # errors name the first layer unless another layer has named itself
         return self.together
 
     def _run(self) -> None:
-        with np.errstate(all="ignore"):  # as Layer.forward; a step is made of weights, which may overflow too
+        with np.errstate(all="ignore"):  # as in Layer.forward; making a step from weights may overflow too
             if step := self._ready_step():
                 step()
                 self.together = True
@@ -116,7 +116,7 @@ class FusedGroup:
         if self.together and self.backward_lacks():
             self.together = False
             for node in self.nodes:
-                node.layer.forward_pass(node.bottoms, node.tops)  # the first one makes the shared top anew
+                node.layer.forward_pass(node.bottoms, node.tops)  # the first layer overwrites the shared top
 
     def backward_lacks(self) -> bool:
         """Return whether backward needs a value inside the chain: Scale's gradient is the product of dy and its input."""
@@ -135,7 +135,7 @@ class FusedGroup:
         self.invalidate()
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
-        made = Fingerprint.of_step(self.nodes, self.alone) if self._may_keep() else None  # before the weights are read
+        made = Fingerprint.of_step(self.nodes, self.alone) if self._may_keep() else None  # before the step reads the weights
         step = self._step()
         if made is not None and step is not None and made.is_current():
             self.step, self.made = step, made
@@ -156,9 +156,10 @@ class FusedGroup:
         first = self.nodes[0]
         if self.alone:
             step = _step_alone(first)
-            self.rejected_shapes = self._shapes() if step is None else None  # so that the layer is not reshaped twice each time
+            self.rejected_shapes = self._shapes() if step is None else None  # avoids reshaping the layer twice in each forward
             return step
-        after = self.nodes[1:] if takes_epilogue(first.layer) else self.nodes  # the first layer: a convolution or the like
+        # the first layer is then a convolution or the like
+        after = self.nodes[1:] if takes_epilogue(first.layer) else self.nodes
         if gpu_mode():
             on_device = device_epilogue_of(first.layer, [node.layer for node in after], first.tops[0].shape)
             return None if on_device is None else partial(_run_gpu, first, on_device)
@@ -279,10 +280,10 @@ class ExecutionPlan:
             if not one_by_one and self.program and (end := self.program.run(i, last)) > i:
                 i = end
                 continue
-            chain = self.chains.get(i)  # none for the rest of a chain that begins before `first`
+            chain = self.chains.get(i)  # none inside a chain that starts before `first`
             if self.memory:
                 self.memory.before(i)
-            # Asked even if the chain may not run: forward notes that, and before_backward relies on it.
+            # Call forward even if the chain may not run: it records that for before_backward.
             if chain is not None and chain.forward(i + len(chain.nodes) - 1 <= last and not one_by_one):
                 count = len(chain.nodes)
             else:
@@ -314,7 +315,7 @@ class ExecutionPlan:
             one.before_backward()
         i = first
         while i >= last:
-            chain = self._by_end.get(i)  # none for the rest of a chain that ends behind `first`
+            chain = self._by_end.get(i)  # none inside a chain that ends after `first`
             if chain is not None and not one_by_one and chain.index + 1 >= last and chain.backward():
                 i = chain.index
             else:

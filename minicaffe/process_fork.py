@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 L = TypeVar("L")
 
-_reset = methodcaller("_at_fork_reinit")  # as the standard library resets its own locks, in place
+_reset = methodcaller("_at_fork_reinit")  # in place, as the standard library resets its own locks
 _renewed = WeakSet[Any]()
 _holders: list[Callable[[], Iterable[Any]]] = []
 _held: list[Any] = []
@@ -50,7 +50,7 @@ def _release() -> None:
 def _renew() -> None:
     _release()
     for lock in _renewed:
-        if lock.acquire(blocking=False):  # nobody holds it, or the forking thread, whose `with` block goes on in the child
+        if lock.acquire(blocking=False):  # unheld, or held by the forking thread, whose `with` block continues in the child
             lock.release()
         else:
             _reset(lock)

@@ -58,7 +58,7 @@ def forward_backward_all(
 def batches(net: Net, inputs: Mapping[str, ArrayLike]) -> Iterator[Arrays]:
     """Yield arrays (items, ...) in parts of the net's batch size, the last padded with zeros."""
     arrays, items = _arrays(inputs)
-    size = net.blobs[net.inputs[0]].shape[0]  # as in pycaffe, the first input's
+    size = net.blobs[net.inputs[0]].shape[0]  # as in pycaffe, the first input sets the batch size
     if not size:
         raise Error(f'{net.file}: the batch size is 0, that of "{net.inputs[0]}": reshape it')
     for start in range(0, items, size):
@@ -79,12 +79,12 @@ def _arrays(inputs: Mapping[str, ArrayLike]) -> tuple[Arrays, int]:
 
 
 def _copies(arrays: Arrays) -> Arrays:
-    return {name: np.array(array, ndmin=1) for name, array in arrays.items()}  # a scalar loss gets an axis to join along
+    return {name: np.array(array, ndmin=1) for name, array in arrays.items()}  # a scalar loss needs an axis for joining
 
 
 def _joined(runs: Sequence[Arrays], items: int) -> Arrays:
     """Return the batches' arrays joined, without the padding."""
-    # A scalar top gives one value for each batch, fewer than items.
+    # The slice keeps scalar tops whole: they have one value for each batch, fewer than items.
     return {name: np.concatenate([run[name] for run in runs])[:items] for name in runs[0]} if runs else {}
 
 

@@ -137,13 +137,13 @@ def load_packages() -> None:
     """Import the entry points of installed packages, once each. One that fails gives a warning."""
     if _scanned == sys.path:
         return
-    _scanned[:] = sys.path  # a folder added since may hold further packages
+    _scanned[:] = sys.path  # folders added since then may contain further packages
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=GROUP):
         if entry.value in _loaded:
             continue
-        _loaded.add(entry.value)  # before the import, which may itself look up types
+        _loaded.add(entry.value)  # before the import, which may look up types itself
         try:
             entry.load()
         except Exception as error:
@@ -177,7 +177,7 @@ class Table(Generic[Entry]):
         def decorate(function: Decorated) -> Decorated:
             built_in = getattr(function, "__module__", "").startswith(f"{self.room}.")
             for kind in kinds:
-                # The room is imported at first use, perhaps after the user's entry.
+                # A built-in registers at first use, and must not replace an entry of the user.
                 if not (built_in and kind in self._entries):
                     self._entries[kind] = function  # type: ignore[assignment]
                     if subclasses:
@@ -214,7 +214,7 @@ class Table(Generic[Entry]):
         return sorted(name for name, kind in types.items() if kind in kinds)
 
     def _fill(self) -> None:
-        importlib.import_module(self.room)  # again, it is one look-up in sys.modules
+        importlib.import_module(self.room)  # repeated calls only look in sys.modules
 
 
 explains: Table[Callable[..., Any]] = Table("explain", "minicaffe.tracing.explanations")

@@ -39,7 +39,8 @@ def set_random_seed(seed: int) -> None:
 
 def of_rank(generator: np.random.Generator, rank: int) -> np.random.Generator:
     """Return a rank's own generator, derived from one that is equal on all ranks. The latter's state does not change."""
-    return np.random.default_rng([int(deepcopy(generator).integers(2**63)), rank])  # SeedSequence separates the ranks' streams
+    # SeedSequence gives each rank an independent stream
+    return np.random.default_rng([int(deepcopy(generator).integers(2**63)), rank])
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def set_num_threads(count: int) -> None:
     with lock:
         _count, old, _pool, _was_set = count, _pool, None, True
     if old is not None:
-        old.stop()  # tasks that have begun run to their end
+        old.stop()  # running tasks finish
 
 
 def check_variable() -> None:
@@ -114,7 +114,8 @@ def parts(length: int, least: int = 1, each: int = 1, threads: int | None = None
     """
     threads = threads or get_num_threads()
     count = min(threads * each, length // max(1, least))
-    return cut(length, count // threads * threads or count)  # of three slices one of two threads would have two
+    # a multiple of `threads`: with three slices on two threads, one thread would have two
+    return cut(length, count // threads * threads or count)
 
 
 def run(tasks: Iterable[Task]) -> None:
@@ -124,7 +125,7 @@ def run(tasks: Iterable[Task]) -> None:
     when the running ones have ended.
     """
     todo = list(tasks)
-    if not getattr(_here, "short", False):  # in a net: to enter short_buffers again would cost more than a small layer
+    if not getattr(_here, "short", False):  # in a net, entering short_buffers again would cost more than a small layer
         with short_buffers():
             run(todo)
         return
@@ -133,7 +134,7 @@ def run(tasks: Iterable[Task]) -> None:
         for task in todo:
             task()
         return
-    todo.reverse()  # list.pop is atomic, and tasks are taken one by one, so that a slow one does not hold up those behind it
+    todo.reverse()  # One task at a time, so that a slow task holds up no others. list.pop is atomic.
     failed: list[bool] = []
     errors: Any = np.geterr()
 
@@ -153,7 +154,7 @@ def run(tasks: Iterable[Task]) -> None:
             _here.working = False
 
     def help_() -> None:
-        with np.errstate(**errors):  # of this thread
+        with np.errstate(**errors):  # NumPy's error state belongs to one thread
             work()
 
     help_with = _Help(help_, [], [], [], SimpleQueue())
@@ -166,14 +167,14 @@ def run(tasks: Iterable[Task]) -> None:
             del todo[:]
             try:
                 pool.call_off(help_with)
-            except BaseException:  # Ctrl-C while it waited
+            except BaseException:  # Ctrl-C during the wait
                 pool.call_off(help_with)
                 raise
         if help_with.errors:
             try:
                 raise help_with.errors[0]
             finally:
-                help_with.errors.clear()  # their tracebacks hold what they computed on
+                help_with.errors.clear()  # tracebacks keep the tasks' arrays alive
 
 
 @contextmanager
@@ -203,8 +204,8 @@ def short_buffers() -> Iterator[None]:
     """In the block, let this thread's ufuncs compute in place on rows of at least BUFFER elements, several times as fast.
 
     A ufunc over several axes (y += bias[:, None], a part of a map) copies rows shorter than its buffer of 8192 elements into
-    it, even if nothing has to be converted: adding a bias to rows of 2048 took 0.23 ns an element instead of 0.05. Results are
-    bitwise equal, except for sums over several axes of non-contiguous arrays (before NumPy 2.3: all sums).
+    it, even if nothing has to be converted. Results are bitwise equal, except for sums over several axes of non-contiguous
+    arrays (before NumPy 2.3: all sums).
     """
     before, nested = np.setbufsize(BUFFER), getattr(_here, "short", False)
     _here.short = True
@@ -230,7 +231,7 @@ class _Help(NamedTuple):
 
 
 ASLEEP, GIVEN, RUNS = range(3)
-"""What a thread of the pool does: it waits to be woken; there is something to do for it; it does it."""
+"""The states of a thread of the pool: it waits to be woken; it was given work; it does the work."""
 
 
 class Pool:
@@ -244,9 +245,9 @@ class Pool:
 
     def __init__(self, count: int) -> None:
         self.wakers: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(count)]
-        """What wakes each thread that is asleep: whether it is to look at its state; else it ends."""
+        """Each sleeping thread's queue. True wakes the thread to look at its state; False ends it."""
         self.given: list[_Help | None] = [None] * count
-        """What each thread is given, and then runs."""
+        """The work that each thread was given, and then runs."""
         self._states = [ASLEEP] * count
         self.threads = [
             threading.Thread(target=self._serve, args=[number], name="minicaffe", daemon=True) for number in range(count)
@@ -275,7 +276,7 @@ class Pool:
                 if given is help_ and (self.change(number, GIVEN, ASLEEP) or self.state(number) != RUNS):
                     self.given[number] = None
         self.look_at([number for number, given in enumerate(self.given) if given is help_])
-        # first those that may not have said yet that they came
+        # A helper that has begun may not yet be in `came`, so check `given` first.
         while any(given is help_ for given in self.given) or len(help_.left) < len(help_.came):
             help_.bell.get()
 
@@ -303,12 +304,12 @@ class Pool:
             help_.work()
         except BaseException as error:
             help_.errors.append(error)
-        self.given[number] = None  # while nobody can give it more
+        self.given[number] = None  # before sleeps(): after it, the thread may be given new work
         self.sleeps(number)
         help_.left.append(number)
         help_.bell.put(None)
 
-    # What a pool may do in another way.
+    # Methods that a kind of pool may override.
 
     def state(self, number: int) -> int:
         """Return the thread's state."""
@@ -326,7 +327,7 @@ class Pool:
 
     def wake(self, number: int) -> None:
         """Wake a thread that was asleep when it was given work."""
-        if self.wakers[number].empty():  # else it is about to look, or to end
+        if self.wakers[number].empty():  # otherwise the thread is about to look, or to end
             self.wakers[number].put(True)
 
     def is_awake(self, number: int) -> None:
@@ -395,7 +396,7 @@ class _Blas:
 
     def set_threads(self, count: int) -> None:
         with self._lock:
-            self._before = [count] * len(self._libraries())  # what on_one_thread restores
+            self._before = [count] * len(self._libraries())  # on_one_thread restores these numbers
             self._set([1 if self._users else count] * len(self._before))
 
     @contextmanager
@@ -407,13 +408,14 @@ class _Blas:
                 if not self._users:
                     self._before = [library.num_threads for library in self._libraries()]
                 self._users.add(user)
-                if len(self._users) == 1 and max(self._before, default=1) > 1:  # to call them takes as long as a small layer
+                # setting the numbers takes as long as a small layer
+                if len(self._users) == 1 and max(self._before, default=1) > 1:
                     self._set([1] * len(self._before))
             yield
         finally:
             try:
                 self._leave(user)
-            except BaseException:  # Ctrl-C
+            except BaseException:  # Ctrl-C may interrupt the first try
                 self._leave(user)
                 raise
 
@@ -427,7 +429,7 @@ class _Blas:
     def _set(self, counts: list[int]) -> None:
         for library, count in zip(self._libraries(), counts, strict=True):
             if free := getattr(library, "clear_controlling_thread", None):
-                free(force=True)  # threadpoolctl obeys one thread only, and several come here
+                free(force=True)  # threadpoolctl obeys a single thread, but several call it
             library.set_num_threads(count)
 
     def hold_this_thread(self) -> None:
@@ -463,7 +465,7 @@ def _end() -> None:
 in_child(_forget_threads)
 
 if os.environ.get(VARIABLE):
-    with suppress(Error):  # raised when the number is needed, or the command line starts
+    with suppress(Error):  # raised later: when the number is needed, or when the command line starts
         check_variable()
         set_num_threads(int(os.environ[VARIABLE]))
 
@@ -471,12 +473,12 @@ if os.environ.get(VARIABLE):
 Index = tuple[slice, ...]
 
 BLOCK = 1 << 17
-"""Elements of a block, about: 512 KB of float32. Measured: with 128 KB, whose passes take about 10 us each, two threads lose
-more time to the GIL than they save (BatchNorm in TRAIN: 18.6 ms against 7.5); 2 MB do not stay in a core's cache."""
+"""About the elements of a block: 512 KB of float32. With 128 KB, two threads lose more time to the GIL than they save; 2 MB do
+not stay in a core's cache."""
 
 MOST_KEPT = 160 << 20
 """Bytes of temporary arrays that a thread keeps for its next task. In training, the factors of R-FCN ResNet-50's rpn_conv/3x3
-are 144 MB; new in each pass, they make a step up to 1.2 times as long where the system has to ask its host for memory."""
+take 144 MB. Allocating them in each pass is slow where the system has to ask its host for memory."""
 
 _kept = threading.local()
 
@@ -486,7 +488,7 @@ def blocks(shape: Sequence[int], size: int | None = None) -> list[Index]:
     left, cuts = BLOCK if size is None else size, []
     for length in reversed(shape):
         step = max(1, min(length, left))
-        left //= step  # what an index of the next outer axis has room for; 1 or 0 cuts that axis into single indices
+        left //= step  # indices of the next outer axis that still fit; 0 or 1 cuts that axis into single indices
         cuts.append([slice(start, min(start + step, length)) for start in range(0, length, step)])
     return list(product(*reversed(cuts)))
 
@@ -494,7 +496,8 @@ def blocks(shape: Sequence[int], size: int | None = None) -> list[Index]:
 def each_block(shape: Sequence[int], step: Callable[[Index], object], size: int | None = None) -> None:
     """Call step(index) for every block of an array of this shape, on all threads. A step may write to its block only."""
     todo = blocks(shape, size)
-    run(partial(_steps, step, todo[part]) for part in parts(len(todo), each=2))  # two each: threads end at unequal times
+    # two for each thread, because threads finish at different times
+    run(partial(_steps, step, todo[part]) for part in parts(len(todo), each=2))
 
 
 def _steps(step: Callable[[Index], object], indices: Sequence[Index]) -> None:
@@ -533,8 +536,7 @@ class Scratch:
 def kept_scratch(dtype: DTypeLike) -> Iterator[Scratch]:
     """Yield this thread's Scratch, kept from task to task and from layer to layer. It serves one task at a time.
 
-    New memory of some MB would be given back to the system after each task, and then cost a page fault a page: up to four
-    times a depthwise convolution's time.
+    New memory of some MB would be given back to the system after each task, and then cost a page fault for each page.
     """
     scratch: Scratch | None = getattr(_kept, "scratch", None)
     if scratch is None or scratch.dtype != dtype:

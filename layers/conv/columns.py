@@ -55,7 +55,7 @@ class PhaseLayout:
     def lay_out(self, x: Array, first: int, to: Array) -> None:
         """Copy x (N, C, *map) into out (C, N, phases, *size), for the windows from row `first` on."""
         for i, inner, source in self._inside(x.shape[2:], first):
-            if inner[1:] != tuple(slice(0, n) for n in self.size):  # the phase has a border, or rows past the map: zeros
+            if inner[1:] != tuple(slice(0, n) for n in self.size):  # the border, and rows past the map, are zeros
                 to[:, :, i] = 0
             to[:, :, i][inner] = x[source].swapaxes(0, 1)
 
@@ -74,7 +74,7 @@ class PhaseLayout:
         """Yield each phase's number, the index of its part inside the map, and the index of the map's pixels there."""
         window, rows = self.window, (first, *[0] * (len(spatial) - 1))
         for i, phase in enumerate(self.phases):
-            # the map's row (column, ...) that the phase begins with; below 0 in the padding
+            # The map's row (column, ...) where the phase begins; negative in the padding.
             begins = (a - p + n * s for a, p, n, s in zip(phase, window.pad, rows, window.stride))
             inner, source = zip(*map(overlap, begins, window.stride, self.size, spatial))
             yield i, (..., *inner), (..., *source)
@@ -83,24 +83,26 @@ class PhaseLayout:
 @lru_cache(maxsize=512)
 def runs_of(window: Window, output: tuple[int, ...]) -> PhaseLayout:
     """Return the phase layout for `output` windows on each axis."""
-    # tap t is so many windows, and a phase, away from its window's start
+    # Tap t: its distance from its window's start in windows, and its phase.
     steps = [[divmod(t * d, s) for t in range(k)] for k, d, s in zip(window.kernel, window.dilation, window.stride)]
     size = tuple(n + axis[-1][0] for n, axis in zip(output, steps))  # the last tap reaches furthest
-    pitch = [math.prod(size[i + 1 :]) for i in range(len(size))]  # numbers from one window to the next on each axis
-    taps = [tuple(zip(*tap)) for tap in itertools.product(*steps)]  # ((row, column), (phase of rows, of columns))
+    pitch = [math.prod(size[i + 1 :]) for i in range(len(size))]  # distance between neighbouring windows on each axis
+    taps = [tuple(zip(*tap)) for tap in itertools.product(*steps)]  # ((row, column), (phase of rows, phase of columns))
     phases = sorted({phase for _, phase in taps})
     number = {phase: i for i, phase in enumerate(phases)}
     starts = [number[phase] * math.prod(size) + sum(map(int.__mul__, at, pitch)) for at, phase in taps]
     places = [(..., number[phase], *(slice(q, q + n) for q, n in zip(at, output))) for at, phase in taps]
-    length = sum((n - 1) * p for n, p in zip(output, pitch)) + 1  # from the first window to the last, gaps between included
+    # from the first window to the last, with the gaps between them
+    length = sum((n - 1) * p for n, p in zip(output, pitch)) + 1
     return PhaseLayout(window, output, size, tuple(phases), tuple(starts), tuple(places), length, output[0] * pitch[0])
 
 
 GAPS_COST = 12
-"""Filters of a group times gaps for each window; from here on, columns without gaps are cheaper."""
+"""Limit of a group's filters times gaps for each window. Above it, columns without gaps are cheaper."""
 
 WIDE, FEW = 64, 32
-"""Windows in a row: enough of a run without its neighbours; but for few filters, whose products take no longer than that."""
+"""Least windows in a row that are long enough as a run of their own, and least filters for that. The products of fewer filters
+take no longer than such runs."""
 
 
 class Columns:
@@ -114,8 +116,8 @@ class Columns:
     ) -> None:
         self.window, self.count, self.groups, self.first, self.output = window, count, groups, first, output
         self.runs, self.scratch = runs_of(window, output), scratch
-        self.direct = window.pointwise and count == 1  # several images' channels do not lie in one matrix
-        gaps = self.runs.gapped / math.prod(output) - 1  # numbers in gaps, for each window
+        self.direct = window.pointwise and count == 1  # the channels of several images do not form one matrix
+        gaps = self.runs.gapped / math.prod(output) - 1  # numbers in gaps per window
         narrow = output[-1] < WIDE or filters < FEW
         self.gapped = not self.direct and count == 1 and narrow and 0 < gaps * filters < GAPS_COST
         self.length = self.runs.length if self.gapped else count * math.prod(output)
@@ -125,7 +127,8 @@ class Columns:
         if self.direct:
             return x[:, :, self.first : self.first + self.output[0]].reshape(self.groups, -1, self.length)
         if self.gapped and self.window.dense:
-            phases = x[0, :, self.first : self.first + self.runs.size[0]]  # without border and stride the map is its phase
+            # without border and stride, the map is its only phase
+            phases = x[0, :, self.first : self.first + self.runs.size[0]]
         else:
             phases = self._phases(x.shape[1])
             self.runs.lay_out(x, self.first, phases)
@@ -139,11 +142,11 @@ class Columns:
         """Return dy (N, G * M, *output) as (G, M, windows), in the order of the columns; 0 in the gaps."""
         if self.gapped:
             rows = self.scratch("beside", dy.shape[1], self.runs.gapped)
-            rows[...] = 0  # what the columns hold in the gaps must add nothing
+            rows[...] = 0  # the columns hold arbitrary numbers in the gaps, which must add nothing
             self.runs.tight(rows)[...] = dy[0]
             rows = rows[:, : self.length]
         else:
-            # as the columns of several images: image after image in each channel
+            # In the order of the columns: image after image in each channel.
             rows = dy[0] if self.count == 1 else dy.swapaxes(0, 1)
         return rows.reshape(self.groups, dy.shape[1] // self.groups, self.length)
 
@@ -183,7 +186,7 @@ class Columns:
         """Return the pixels that each tap reads: views of phases (C, N, phases, *size)."""
         if self.gapped:
             flat = phases.reshape(len(phases), -1)
-            # a run may pass from row to row: what lies between is a gap
+            # A run continues from row to row; the numbers between rows are a gap.
             return [flat[:, start : start + self.length] for start in self.runs.starts]
         return [phases[index] for index in self.runs.places]
 

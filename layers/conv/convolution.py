@@ -30,7 +30,7 @@ from minicaffe.reads import UNREAD, Axis
 from minicaffe.threads import get_num_threads
 
 MOST_MAPS = 32
-"""For how many shapes a layer keeps what the GPU's products need to know."""
+"""Most shapes for which a layer keeps the facts that the GPU's products need."""
 
 PIXEL = Window(kernel=(1,), stride=(1,), pad=(0,), dilation=(1,))
 """The window of a convolution without spatial axes: a matrix product."""
@@ -55,7 +55,7 @@ class Convolution(Fusing):
     fuses = True
 
     keeps_weights: ClassVar[bool] = True
-    """In TEST it keeps what Winograd or compiled loops make of the weights."""
+    """True if the layer keeps in TEST the factors or panels that it makes of the weights."""
 
     _checked: list[tuple[int, ...]] | None = None
     """The bottoms' shapes for which _top_shape is right."""
@@ -65,7 +65,7 @@ class Convolution(Fusing):
         param = self.param.convolution_param
         self.axis = self.axis_of(param.axis, bottom[0], "convolution_param.axis")
         self.spatial_axes = len(bottom[0].shape) - self.axis - 1
-        # without any, an inner product
+        # Without spatial axes the layer is an inner product.
         self.window = self._read_window() if self.spatial_axes else PIXEL
         self.channels, self.num_output = bottom[0].shape[self.axis], param.num_output
         if self.channels < 1:
@@ -78,7 +78,7 @@ class Convolution(Fusing):
                 raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
         shapes = [self._weight_shape(), self._bias_shape()][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
-        # in TRAIN the weights change with every step
+        # In TRAIN the weights change in every step.
         self._kept = WeightCache() if self.phase == TEST and self.keeps_weights else None
         self._gpu_maps: dict[tuple[int, ...], gpu.Maps] = {}
 
@@ -113,7 +113,7 @@ class Convolution(Fusing):
             backward = [] if propagate_down is None else [of_data, of_weight] if any(propagate_down) else [of_weight]
             return winograd_weights.working_bytes([forward, *backward])
         filters, *of_filter = self._weight_shape()
-        columns = min(LEAST, math.prod(x[2:]), math.prod(y[2:]))  # of a block, at least
+        columns = min(LEAST, math.prod(x[2:]), math.prod(y[2:]))  # at least those of one block
         column_bytes = (math.prod(of_filter) + filters // self.group) * self.dtype.itemsize
         blocks = get_num_threads() * 2 * max(BLOCK_BYTES, columns * column_bytes)
         return blocks + (0 if propagate_down is None else 2 * data_bytes(self.blobs[:1]))
@@ -171,7 +171,7 @@ class Convolution(Fusing):
         self.ready(bottom, top, NOTHING)()
 
     def may_fuse(self) -> bool:
-        return self.axis == 1  # an Epilogue's channels
+        return self.axis == 1  # an Epilogue needs its channels on axis 1
 
     def fuses_on_device(self) -> bool:
         return self.spatial_axes <= gpu.MOST_AXES
@@ -193,7 +193,7 @@ class Convolution(Fusing):
     def product(self, x: Blob, y: Blob, epilogue: Epilogue) -> Product:
         """Return the product that computes y, then the epilogue, for these blobs or for others of the same shapes."""
         weight, *bias = self.blobs
-        if bias:  # it comes first: it is part of y
+        if bias:  # the bias comes first, because it is part of y
             epilogue = joined([Epilogue(shift=bias[0].read_data().reshape(-1).copy()), epilogue], self.dtype)
         if self._kept is not None:
             self._kept.look_at(weight)
@@ -243,9 +243,9 @@ class Convolution(Fusing):
     def _maps(self, x: Array) -> Array:
         """Return x (..., C, *map) as a view (N, C, *map). Without spatial axes maps have one pixel: (N, C, 1)."""
         maps = x if self.axis == 1 else folded(x, self.axis)
-        return maps if self.spatial_axes else maps[:, :, None]  # PIXEL wants one spatial axis
+        return maps if self.spatial_axes else maps[:, :, None]  # PIXEL needs one spatial axis
 
-    # What Deconvolution turns around.
+    # Methods that Deconvolution reverses.
 
     def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> Product:
         return chosen(x, weight, self.window, self.group, y, epilogue, self._kept)

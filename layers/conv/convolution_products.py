@@ -4,10 +4,10 @@ MINICAFFE_CONV=direct turns Winograd off; MINICAFFE_CONV=winograd takes it where
 time; auto, or nothing, leaves the choice to `supports`. What gradients.py makes of few windows are products of
 matrices in any case.
 
-WeightCache: Winograd's factors are four times the weights, of 5x5 six times, and making them takes a third of the time of
-VGG16's last convolutions. In TEST they are reused while the weights are unchanged. If somebody holds a view of the weights and
-may write to them at any time, they are compared bit for bit with a copy. The comparison takes 0.5 ms for 512x512 filters (9.4
-MB), where the convolution takes 20. Panels (tiled.py) take no more time than a comparison: they are made anew.
+WeightCache: Winograd's factors are four times the weights, of 5x5 six times, and making them is slow. In TEST they are reused
+while the weights are unchanged. If a view of the weights exists, they may change at any time, so they are compared bit for bit
+with a copy. The comparison is fast compared with the convolution. Panels (tiled.py) take no more time than a comparison, so
+they are made anew.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_FACTORS = 1 << 24
 """The bounds of `supports`."""
 
 Product = Callable[[Array, Array, Array], None]
-"""Of x, weight and y, which it overwrites."""
+"""A function of x, weight and y; it overwrites y."""
 
 
 class WeightCache:
@@ -51,9 +51,9 @@ class WeightCache:
         self._factors: Array | None = None
         self._panels: Array | None = None
         self._of: Array | tuple[Blob, Unchanged] | None = None
-        """A copy of the weights that the factors are of, or what tells whether the weights are still the same."""
+        """A copy of the weights to which the factors belong, or the blob and a check that it is unchanged."""
         self._how: tuple[Window, int] | None = None
-        """The windows and the groups that the factors are of."""
+        """The window and the groups of the factors."""
         self._now: tuple[Blob, Unchanged] | None = None
 
     @property
@@ -63,7 +63,7 @@ class WeightCache:
 
     def look_at(self, weight: Blob) -> None:
         """Watch these weights. Call it before making views of them that are passed to `factors` or used for panels."""
-        weight.data_address("read")  # of memory that is not there yet nobody could tell
+        weight.data_address("read")  # changes can be detected only in memory that exists
         self._now = weight, Unchanged((weight,))
 
     def room(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -83,7 +83,7 @@ class WeightCache:
             if now is not None and now[1].holds():
                 self._of = now
             else:
-                # factors are made of the copy: a write to the weights meanwhile cannot part the two
+                # A copy: a write to the weights in between must not separate weights and factors.
                 self._of = weight = weight.copy()
             self._factors = factors_of(weight, window, group)
         return self._factors
@@ -159,7 +159,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 @kernel
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
     """Add to dweight (M, C / group, *kernel) the gradient from dy (N, M, *windows) and x (N, C, *map)."""
-    # Winograd declines where the sums are not finite
+    # Winograd declines if its sums are not finite.
     if supports(x, dweight, window, group, dy, kept=False) and winograd_weights.add_weight_gradient(
         x, dy, window, group, dweight
     ):
@@ -171,13 +171,10 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 def supports(x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool) -> bool:
     """Return whether Winograd computes y (N, M, *size) from x (N, C, *map) faster than the direct product.
 
-    It can if all arrays are float32 and the window is `possible`. kept: whether its factors are kept. Measured against the
-    direct product on 1 and 2 threads:
-    - below 32 channels to 16 filters a group, the transforms take longer than the products they save (32 to 32: 0.75 of
-      the direct time, 16 to 16: 1.2, 3 to 64: 3);
-    - below 48 tiles, each product is too thin for its factors (14x14: 0.6 to 1.1 on one thread, up to 2 on two; 28x28,
-      56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles;
-    - maps that hardly reach into their last tiles waste work (7x7 in 8x16: 1).
+    It can if all arrays are float32 and the window is `possible`. kept: whether its factors are kept. It is slower
+    - below 32 channels to 16 filters a group: the transforms take longer than the products they save;
+    - below 48 tiles: each product is too thin for its factors. Factors that are not kept need 96 tiles;
+    - if maps hardly reach into their last tiles, which wastes work.
     For kernels larger than 3x3, factors of more than 64 MB are not made. A fully connected layer as a convolution has them.
     """
     return supports_from(LEAST_CHANNELS, LEAST_TILES, x, weight, window, group, y, kept)
@@ -188,12 +185,12 @@ def supports_from(  # noqa: PLR0917
 ) -> bool:
     """Return `supports` with these least numbers of channels, and of tiles if factors are kept."""
     is_single = all(array.dtype == np.float32 for array in (x, weight, y))
-    # Tiling.blocks divides by the number of groups
+    # min(...) > 0, because Tiling.blocks divides by the number of groups.
     if not (is_single and winograd.possible(window) and min(y.shape) > 0 and len(x) > 0):
         return False
     if (way := wanted_way()) != "auto":
         return way == "winograd"
-    # of a strided convolution's data gradient the smaller maps, x's, are computed by tiles
+    # In the data gradient of a strided convolution, the smaller maps, x's, are computed by tiles.
     size = [min(sizes) for sizes in zip(x.shape[2:], y.shape[2:], strict=True)]
     tiling = Tiling(len(x), size, window)
     rows, groups = tiling.tiles

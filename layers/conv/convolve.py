@@ -28,20 +28,19 @@ from .columns import Columns
 from .window import Window
 
 BLOCK_BYTES = 6 << 20
-"""About how many bytes of columns and of products with them are made at a time (at least LEAST columns, or one row of
-windows)."""
+"""Approximate bytes of columns, and of products with them, made at a time (at least LEAST columns, or one row of windows)."""
 
 LEAST, LEAST_SHARED = 512, 128
-"""Least columns of a product: with fewer, BLAS packs the weights for little work. LEAST_SHARED: where rows are cut only to
-occupy all threads."""
+"""Least columns of a product: with fewer, BLAS packs the weights for little work. LEAST_SHARED: the same if rows are cut only
+to occupy all threads."""
 
 LEAST_PRODUCT = 1 << 20
-"""Least multiplications of a part of a product that is cut for the threads. OpenBLAS rounds products below a million otherwise
-than larger ones: results would depend on the number of threads. It needs 20 us for so many, about what a task costs."""
+"""Least multiplications of a part of a product that is cut for the threads. OpenBLAS rounds smaller products differently, so
+results would depend on the number of threads. So many cost about as much as a task."""
 
 MOST_ALONE, COPIED = 16 << 20, 8
-"""Multiplications of a convolution that one thread computes as soon as a second one would have begun, and taken the GIL in
-between; and in place of how many a byte of its columns counts."""
+"""Multiplications that one thread computes before a second thread would have started and taken the GIL; and the
+multiplications that a byte of the columns counts for."""
 
 SUMS = 8
 """Tasks that share a weight gradient's channels, each with a sum of its own, whatever the number of threads."""
@@ -50,7 +49,7 @@ FEWEST_CHANNELS = 8
 """Channels for each task that has them to itself."""
 
 MOST_DIRECT = 4096
-"""Columns of a product on the data itself: what comes after it finds them in cache."""
+"""Most columns of a product on the data itself, so that the epilogue finds them in cache."""
 
 JOINED, JOINED_BYTES = 128, 128 << 10
 """Windows of an image, or bytes of its columns, below which several images make a block."""
@@ -85,16 +84,16 @@ class Work:
     def sizes(self) -> tuple[int, int, int]:
         """Return into how many parts images, rows and groups are cut, to fit cache and memory."""
         image = self.rows * self.row
-        # windows whose columns take BLOCK_BYTES
+        # The number of windows whose columns take BLOCK_BYTES.
         fitting = max(LEAST, BLOCK_BYTES // self.column_bytes) if self.column_bytes else MOST_DIRECT
-        if image > fitting:  # rows are cut; columns are then of one group at a time
+        if image > fitting:  # cut rows; each block then has one group's columns
             at_once = max(1, fitting // self.row)
             return self.images, math.ceil(self.rows / at_once), self.groups if self.column_bytes else 1
-        groups = min(self.groups, fitting // image)  # groups whose columns fit together
-        column_bytes = self.groups * self.column_bytes or JOINED_BYTES  # without columns the number of windows decides
+        groups = min(self.groups, fitting // image)  # the number of groups whose columns fit together
+        column_bytes = self.groups * self.column_bytes or JOINED_BYTES  # without columns, the number of windows decides
         if groups < self.groups or (image >= JOINED and image * column_bytes >= JOINED_BYTES):
             return self.images, 1, math.ceil(self.groups / groups)
-        # small images: several in one product, all groups
+        # Small images: several in one product, with all groups.
         return math.ceil(self.images / max(1, fitting // (image * groups))), 1, 1
 
     @property
@@ -107,14 +106,14 @@ class Work:
         """Return blocks that can be computed in any order."""
         images, rows, groups = self.sizes()
         threads, lanes = 1 if self.is_small else get_num_threads(), 1
-        # with 4 blocks a thread or more, one that gets a block more hardly shows
+        # With at least 4 blocks for each thread, an extra block costs little.
         if (images * rows * groups) % threads and images * rows * groups < 4 * threads:
             if self.groups > 1:
                 groups = _more(groups, self.groups, images * rows)
             elif self.rows * self.row >= threads * LEAST_SHARED:
                 most = self._windows(images, 1) * self.multiplications // LEAST_PRODUCT
                 rows = max(rows, min(_more(rows, self.rows, images), most))
-            elif images * rows < threads:  # the last resort: each part of the filters makes the same columns
+            elif images * rows < threads:  # last, because each part of the filters makes the same columns
                 lanes = self._lanes(threads, images, rows)
         return [Block(*cuts) for cuts in product(*self._cuts(images, groups, rows, lanes))]
 
@@ -128,7 +127,7 @@ class Work:
             else:
                 lanes = self._lanes(_more(1, self.lanes, images), images, rows)
         of_images, of_groups, of_rows, of_lanes = self._cuts(images, groups, rows, lanes)
-        # neighbouring rows of windows add to the same pixels: one task, in order
+        # Neighbouring rows of windows add to the same pixels, so one task takes them in order.
         return [[Block(i, g, r, lane) for r in of_rows] for i, g, lane in product(of_images, of_groups, of_lanes)]
 
     def over_channels(self) -> list[list[Block]]:
@@ -198,9 +197,9 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
             columns = _columns(block, out, window, filters, scratch)
             factor = matrix[block.groups, block.lane].reshape(columns.groups, -1, matrix.shape[2] * matrix.shape[3])
             product = columns.multiplied(factor, columns.of(_part(xs, block)), out)
-            # lanes are cut only where there is one group: the block's filters follow one another in y
+            # Lanes are cut only with one group, so the block's filters are adjacent in y.
             start = block.groups.start * filters + block.lane.start
-            epilogue(product, slice(start, start + out.shape[1]))  # while the product is in cache
+            epilogue(product, slice(start, start + out.shape[1]))  # while the product is still in cache
             columns.put(product, out)
 
     work = _work(y, matrix, window, lanes=filters)
@@ -218,13 +217,13 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
             to, part = _part(dxs, block, block.lane), _part(dys, block)[:, :, block.rows]
             columns = _columns(block, part, window, filters, scratch)
             factor = matrix[block.groups, :, block.lane].reshape(columns.groups, filters, -1).swapaxes(1, 2)
-            if columns.direct:  # a pixel lies in one window only: the product is its gradient
+            if columns.direct:  # each pixel lies in one window, so the product is its gradient
                 columns.multiplied(factor, columns.beside(part), to[:, :, block.rows])
                 continue
-            if block.rows.start == 0:  # a task's first rows clear dx, then all rows add to it
+            if block.rows.start == 0:  # a task's first rows clear dx; all rows add to it
                 to[...] = 0
             product = scratch("gradient", *factor.shape[:2], columns.length)
-            # a BLAS call for each group of one filter, as in depthwise convolutions, would be slow
+            # A BLAS call for each group would be slow with one filter per group, as in depthwise convolutions.
             (np.multiply if filters == 1 else np.matmul)(factor, columns.beside(part), out=product)
             columns.add_back(product, to)
 
@@ -248,7 +247,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
             product = np.matmul(columns.beside(part), values.swapaxes(1, 2))
             total = product if total is None else np.add(total, product, out=total)
         if total is not None:
-            sums[id(task)] = total  # added up below in the tasks' order: rounding does not depend on the threads
+            sums[id(task)] = total  # added up below in the order of the tasks, so that rounding is independent of the threads
 
     run_tasks(tasks, compute, matrix)
     for task in filter(None, tasks):

@@ -55,7 +55,7 @@ class Deconvolution(Convolution):
 
     def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> Product:
         def product(x: Array, weight: Array, y: Array) -> None:
-            # the epilogue cannot follow block by block: neighbouring blocks add to the same pixels
+            # The epilogue must wait for the whole product: neighbouring blocks add to the same pixels.
             data_gradient(x, weight, self.window, self.group, y)
             each_block(y.shape, lambda index: epilogue(y[index], index[1]))
 
@@ -63,7 +63,7 @@ class Deconvolution(Convolution):
 
     def _gradients(self, x: Array, dy: Array, weight: Array, dx: Array | None, dweight: Array | None) -> None:
         if dweight is not None:
-            add_weight_gradient(dy, x, self.window, self.group, dweight)  # x and dy change places, as in _product
+            add_weight_gradient(dy, x, self.window, self.group, dweight)  # x and dy are exchanged, as in _product
         if dx is not None:
             convolve(dy, weight, self.window, self.group, dx)
 

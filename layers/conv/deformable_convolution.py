@@ -45,7 +45,7 @@ class DeformableConvolution(Layer):
     weight_names = ("weight", "bias")
     linear = True
     rim: ClassVar[int] = 0
-    """How many pixels of zeros around the map a sample can be made of."""
+    """Pixels of zeros around the map that a sample may read."""
     uses_kernels = ((samples_of,), (samples_of,))
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

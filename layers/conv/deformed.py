@@ -35,7 +35,7 @@ LEAST = 256
 
 
 class Places(NamedTuple):
-    """Where the taps of one image's windows sample the map. Each array is (windows, taps, deformable groups).
+    """The places where the taps of one image's windows sample the map. Each array is (windows, taps, deformable groups).
 
     inside: whether the sample is on the map, at row `low_h` + `share_h` and column `low_w` + `share_w`; a sample outside is 0.
     high_h, high_w: the next row and column, or the same one at the map's end.
@@ -96,7 +96,7 @@ def _axis(move: Array, corner: Ints, step: Ints, size: int) -> tuple[Array, Ints
     corner, step = corner[:, None, None], step[:, None]
     at = (corner + step).astype(dtype) + move
     inside = (at >= 0) & (at < size)
-    # counted from the window's corner: the fork's share, with less rounding
+    # Counted from the window's corner, as in the fork's fraction, to round less.
     own = np.where(inside, step.astype(dtype) + move, 0)
     low = np.floor(own)
     pixel = (low.astype(np.int64) + corner).clip(0, max(size - 1, 0))
@@ -123,7 +123,7 @@ class Samples(NamedTuple):
         part = slice(first, first + len(rows))
         for k in range(4):
             to = term if k else rows
-            # the indices are valid: "clip" only spares the copy of out that "raise" makes
+            # The indices are valid. "clip" avoids the copy of out that "raise" makes.
             items(self.maps).take(self.read[k, part], out=items(to), mode="clip")
             to *= self.share[k, part, None]
             if k:
@@ -237,7 +237,7 @@ class Adding(NamedTuple):
             to *= self.share[at, None]
             if k:
                 sums[:n] += to
-        maps[self.pixel[part]] = sums  # no pixel occurs twice
+        maps[self.pixel[part]] = sums  # each pixel occurs at most once
 
 
 def adding_of(samples: Samples) -> Adding:

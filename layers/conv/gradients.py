@@ -42,24 +42,24 @@ class Sight(NamedTuple):
 
 
 LEAST, LEAST_SEEN = 1 << 26, 128
-"""Multiplications of a gradient, and numbers that a window sees, from which on it pays to look for zeros."""
+"""Least multiplications of a gradient, and least numbers that a window reads, for which it pays to look for zeros."""
 
 SAMPLES, GOLDEN = 32, (5**0.5 - 1) / 2
-"""In how many windows zeros are looked for first. They lie scattered: multiples of the golden ratio."""
+"""The number of windows in which to look for zeros first, and the golden ratio, whose multiples scatter them."""
 
 MOST_FILTERS = 0.5
-"""The greatest part of the filters that are taken out, where others are zero."""
+"""Greatest share of filters that are selected if the others are zero."""
 
 MOST_PIXELS, MOST_WINDOWS = 0.5, 0.25
-"""The greatest part of the windows: of 1x1 kernels, and of larger ones, of which Winograd's way has a quarter of the
-multiplications."""
+"""Greatest share of windows that are selected, for 1x1 kernels and for larger ones. For the latter Winograd has a quarter of
+the multiplications."""
 
 LEAST_CHANNELS, LEAST_FILTERS, LEAST_EACH = 16, 128, 16
-"""Windows are taken out of maps of so many channels, by 1x1 kernels only for so many filters, and where an image has so many:
-copying columns and looking for their pixels would take longer than what it saves (64 to 64 channels of 1x1: 1.0 to 1.3)."""
+"""Least channels of maps from which windows are selected; least filters for that with 1x1 kernels; least windows of an image.
+Below, copying columns and finding their pixels takes longer than it saves."""
 
 BYTES = 32 << 20
-"""About how many bytes of columns are made at a time."""
+"""Approximate bytes of columns made at a time."""
 
 
 def gradients(  # noqa: PLR0917
@@ -74,7 +74,7 @@ def gradients(  # noqa: PLR0917
     if filters is not None:
         dy, weight = dy.take(filters, axis=1), weight[filters]
         made = None if dweight is None else np.zeros_like(weight)
-    if not len(weight):  # all of dy is zero
+    if not len(weight):  # no filter is left: all of dy is zero
         if dx is not None:
             dx[...] = 0
     elif windows is not None:
@@ -101,7 +101,7 @@ def _not_zero(dy: Array, weight: Array, window: Window) -> tuple[Indices | None,
     if window.pointwise:
         most = MOST_PIXELS if len(weight) >= LEAST_FILTERS else 0
     if weight.shape[1] < LEAST_CHANNELS or each < LEAST_EACH:
-        most = 0  # windows are never taken out
+        most = 0  # never select single windows
     maps = dy.reshape(*dy.shape[:2], each)
     image, place = np.divmod((np.arange(SAMPLES) * GOLDEN % 1 * count).astype(np.intp), each)
     sample = maps[image, :, place] != 0

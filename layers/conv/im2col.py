@@ -110,7 +110,7 @@ def col2im(columns: Array, window: Window, spatial: Sequence[int]) -> Array:
 
 def _zeros(maps: Sequence[int], spatial: Sequence[int], window: Window, dtype: Any) -> Array:
     """Return zeros for maps and the window's border around them. Raises LimitError above limits.bytes."""
-    # a Scratch for its limit: padding can ask for any size
+    # Scratch checks the limit: padding can ask for any size.
     zeros = Scratch(dtype)("padded", *maps, *(s + 2 * p for s, p in zip(spatial, window.pad)))
     zeros[...] = 0
     return zeros
@@ -140,7 +140,7 @@ def windows_of(x: Array, window: Window) -> Array:
         x,
         (x.shape[1], *window.kernel, x.shape[0], *output),
         (step_c, *map(int.__mul__, steps, window.dilation), step_n, *map(int.__mul__, steps, window.stride)),
-        writeable=False,  # windows overlap: a write would reach several
+        writeable=False,  # windows overlap: a write would change several
     )
 
 

@@ -86,7 +86,7 @@ class InnerProductOfBottoms(Layer):
 
 
 LEAST_SQUARE = 1e-6
-"""What normalize adds to the squares' sum."""
+"""The number that normalize adds to the sum of squares."""
 
 
 class InnerProduct(Layer):
@@ -137,7 +137,7 @@ class InnerProduct(Layer):
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         rows, outputs, _ = self._sizes(top[0])
         turned = not self.transpose and 1 < rows <= outputs // FEW
-        weights = 1 if propagate_down is None else 4  # scaled; in backward also their gradient and its parts
+        weights = 1 if propagate_down is None else 4  # the scaled weights; in backward also their gradient and its parts
         scaled = data_bytes(self.blobs[:1]) * weights * self.normalize
         multiply_adds = top[0].count * (self.blobs[0].count // outputs)
         return Costs(multiply_adds, 0, 0, scaled + turned * (data_bytes(bottom) + data_bytes(top)))
@@ -158,7 +158,7 @@ class InnerProduct(Layer):
         gemm(self.dtype, (rows, outputs, inputs), Matrix(bottom[0].device_data("read"), inputs), weight, Matrix(y, outputs))
         if len(self.blobs) > 1:
             bias = self.blobs[1].device_data("read")
-            # each number a plane, num_output channels
+            # Each number is a plane, with num_output channels.
             launch_planes("scale.scale", self.dtype, rows * outputs, 1, outputs, y, 0, bias, y, 0)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -279,7 +279,8 @@ class Embed(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weight, y = self.blobs[0].data, top[0].data
-        np.take(weight, self._index(bottom), axis=0, out=y, mode="clip")  # checked by _index; mode raise would buffer out
+        # _index has checked the indices; mode "raise" would buffer out
+        np.take(weight, self._index(bottom), axis=0, out=y, mode="clip")
         if len(self.blobs) > 1:
             y += self.blobs[1].data
 

@@ -124,7 +124,7 @@ def _weights_and_pixels(
     weight: Sequence[int], window: Window, group: int, output: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], Index]]:
     """Yield each weight's index (m, c, *tap), and the index of the pixels of padded maps that it meets in all windows."""
-    filters, channels = weight[0] // group, weight[1]  # of a group
+    filters, channels = weight[0] // group, weight[1]  # of one group
     for m, c, *tap in np.ndindex(*weight):
         of_axes = (slice(t * d, t * d + n * s, s) for t, d, n, s in zip(tap, window.dilation, output, window.stride))
         yield (m, c, *tap), (slice(None), m // filters * channels + c, *of_axes)
@@ -174,13 +174,13 @@ def _per_axis(layer: Layer, field: str, axes: int, default: int | None) -> tuple
         raise layer.error(f"{field} is missing: give {field}, or {high} and {wide}", path)
     if len(listed) not in (0, 1, axes):
         raise layer.error(f"{len(listed)} values of {field} given for {axes} spatial axes: give one, or one for each", path)
-    # `or 0` is for mypy: kernel_size, without a default, has raised
+    # `or 0` is for mypy: kernel_size has no default and has raised already.
     return listed if len(listed) == axes else (listed[0] if listed else default or 0,) * axes
 
 
 def _dilation(layer: Layer, axes: int) -> tuple[int, ...]:
     """Return the dilation, or DeepLab's hole or hole_h and hole_w (2-d) in convolution_param."""
-    param = layer.param.convolution_param  # empty where the layer has another block
+    param = layer.param.convolution_param  # empty if the layer has another block
     dilation, given = _per_axis(layer, "dilation", axes, 1), [f for f in HOLES if param.HasField(f)]
     if not given:
         return dilation
@@ -207,7 +207,7 @@ def folded(x: Array, axis: int) -> Array:
 
 def overlap(first: int, step: int, count: int, size: int) -> tuple[slice, slice]:
     """Return which of the `count` positions first, first + step, ... lie in range(size): slices of both."""
-    low = min(count, max(0, -(first // step)))  # ceil(-first / step): the first that is not below 0
-    high = max(low, min(count, -((first - size) // step)))  # ceil((size - first) / step): one past the last below size
+    low = min(count, max(0, -(first // step)))  # ceil(-first / step): the first position >= 0
+    high = max(low, min(count, -((first - size) // step)))  # ceil((size - first) / step): one past the last position < size
     inside = slice(first + low * step, first + (high - 1) * step + 1, step) if high > low else slice(0, 0)
     return slice(low, high), inside

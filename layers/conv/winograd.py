@@ -29,13 +29,13 @@ from .winograd_outliers import Flags, Taps, all_taps
 from .winograd_tiles import ACROSS, BT, TILE, Block, G, Scratch, Tiling, count_of_pieces, from_tiles, to_pieces, to_tiles
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Of x, weight and y."""
+"""The shapes of x, weight and y."""
 
 
 MOST_SHARE = 0.4
-"""Of the direct way's multiplications, up to which Winograd's are worth their transforms: 0.36 for 5x5, 0.25 for 3x3."""
+"""Greatest share of the direct way's multiplications for which Winograd's transforms pay: 0.36 for 5x5, 0.25 for 3x3."""
 MOST_MAPS = 4 << 20
-"""Of the numbers of a strided convolution's data gradient, that are made at a time before they go to their places."""
+"""Numbers of a strided convolution's data gradient that are made at a time before they go to their places."""
 
 UNPADDED = Window((3, 3), (1, 1), (0, 0), (1, 1))
 FACTOR: Array = np.kron(G, G).astype(np.float32)
@@ -126,7 +126,7 @@ def factors_of(weight: Array, window: Window, group: int, out: Array | None = No
     weight = to_pieces(weight, window)
     m, c = len(weight) // group, weight.shape[1]
     filters = weight.reshape(group, m, c, 9).transpose(0, 2, 3, 1)
-    by_channel = factors[:, :, 0, :, :m].swapaxes(1, 2)  # (group, C, 36, M): the products land transposed, without a copy
+    by_channel = factors[:, :, 0, :, :m].swapaxes(1, 2)  # (group, C, 36, M): the products are stored transposed, without a copy
     factors[..., m:] = 0
     threads.run(partial(np.matmul, FACTOR, filters[:, part], out=by_channel[:, part]) for part in threads.parts(c, 32))
     return factors
@@ -168,7 +168,8 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
             of, to = dy[images], grouped[images]
             maps = memory("maps", len(of), *shape)
             convolve(of, filters, dense, group, maps, factors=factors, taps=taps)
-            if not all_finite(maps):  # zeros in place of the taps that a phase lacks would spoil more than the direct way
+            # multiplied by inf, the zeros for a phase's missing taps would spoil more results than the direct way
+            if not all_finite(maps):
                 data_gradient_directly(of, weight, window, group, dx[images])
                 continue
             by_phase = maps.reshape(len(of), group, len(rows), len(columns), -1, *shape[1:])
@@ -187,7 +188,7 @@ def phases(weight: Array, window: Window, group: int) -> Array:
     if window.kernel != (rows * down, columns * across):
         padded = np.zeros((m, c, rows * down, columns * across), weight.dtype)
         padded[:, :, : window.kernel[0], : window.kernel[1]] = weight
-    # a correlation's gradient correlates with kernels turned by 180 degrees, filters and channels exchanged
+    # A correlation's gradient uses kernels turned by 180 degrees, with filters and channels exchanged.
     turned = padded.reshape(group, m // group, c, rows, down, columns, across)[:, :, :, ::-1, :, ::-1]
     filters: Array = turned.transpose(0, 4, 6, 2, 1, 3, 5).reshape(group * down * across * c, m // group, rows, columns)
     return filters
@@ -232,8 +233,8 @@ def _places(stride: int, pad: int, length: int) -> list[tuple[slice, slice]]:
 
 
 def tiles_at_once(channels: int) -> int:
-    """Return the tiles of a block, a measured value. Many channels need many tiles: each block reads all factors."""
-    # with 192 tiles and 256 channels a thread's tiles take 7 MB, with 256 and 2048 they take 75
+    """Return the number of tiles in a block. Many channels need many tiles, because each block reads all factors."""
+    # 256 tiles of 2048 channels take 75 MB a thread, so more channels get fewer tiles.
     return 192 if channels <= 256 else max(48, min(256, 256 * 2048 // channels))
 
 
@@ -258,13 +259,13 @@ def _outputs(  # noqa: PLR0917
     factors: (36, panels, pieces * C, rows), of M filters.
     """
     slab = read(tiling, block, x, scratch)
-    # the border of 1 on each side is no output
+    # The slab includes a border of 1, which is no output.
     s, rows, columns = len(slab), slab.shape[2] - 2, slab.shape[3] - 2
     with np.errstate(invalid="ignore", over="ignore"):
         tiles = to_tiles(slab, ACROSS, BT, scratch)
         products = scratch.next(6, s * (rows // TILE) * (columns // TILE), 6, m)
         by_channel = unpanelled(factors, m)
-        np.matmul(tiles.swapaxes(1, 2), by_channel, out=products.swapaxes(1, 2))  # (6, 6, T, C) @ (6, 6, C, M): the 36 products
+        np.matmul(tiles.swapaxes(1, 2), by_channel, out=products.swapaxes(1, 2))  # (6, 6, T, C) @ (6, 6, C, M): 36 products
         out = from_tiles(products, (s, m, rows, columns), scratch)
         if not all_finite(out):
             flags |= ~np.isfinite(out.reshape(s, m, rows // TILE, TILE, columns // TILE, TILE)).all(axis=(1, 3, 5))
@@ -275,4 +276,4 @@ def all_finite(x: Array) -> bool:
     """Return whether a contiguous x is finite; also False if squares overflow. Much faster than isfinite."""
     flat = x.reshape(-1)
     with np.errstate(invalid="ignore", over="ignore"):
-        return math.isfinite(np.dot(flat, flat))  # squares cannot cancel: an inf or a NaN stays in the sum
+        return math.isfinite(np.dot(flat, flat))  # squares cannot cancel, so an inf or a NaN stays in the sum

@@ -30,7 +30,8 @@ from .window import Window
 from .winograd_tiles import TAPS, TILE, Block, Tiling, each_piece, pieces
 
 LIMIT = 16
-"""The sum over a tile of equal values is 4 times that over a window. Trained nets have hardly any tiles above 16 times."""
+"""Limit of a tile's sum relative to a window's. For equal values the ratio is 4. In trained nets hardly any tile exceeds
+16."""
 
 NEAR = 1 << 16
 """Numbers that are read at a time."""
@@ -42,10 +43,10 @@ MOST = 1 << 20
 """Numbers of columns that are made at a time."""
 
 Taps = tuple[tuple[bool, ...], ...]
-"""Of each axis of a kernel, the taps that every filter has: of a strided convolution's data gradient not all."""
+"""For each axis of a kernel, the taps that every filter has. In a strided convolution's data gradient, filters lack some."""
 
 Flags = NDArray[np.bool_]
-"""Of a block's tiles, (planes, rows, columns)."""
+"""Flags of a block's tiles, (planes, rows, columns)."""
 
 Indices = NDArray[np.intp]
 Places = tuple[Any, ...]
@@ -107,7 +108,7 @@ def find(x: Array, group: int, tiling: Tiling, taps: Taps) -> Flags:
             windows = reduce(np.add, [_sums(slab[:, number], of_piece, 1) for number, of_piece in enumerate(of_pieces)])
             whole = _sums(slab.sum(axis=1), np.ones(2 * (TILE + 2)), TILE)[:, None, None]
             by_tile = windows.reshape(-1, rows, TILE, columns, TILE).transpose(0, 2, 4, 1, 3)
-            is_right = np.less_equal(whole * share[0] * share[1], by_tile, order="C")  # not of NaN
+            is_right = np.less_equal(whole * share[0] * share[1], by_tile, order="C")  # False for NaN
         flags[...] = ~is_right.reshape(-1, TILE * TILE, rows, columns).all(axis=1)
     return found
 
@@ -119,10 +120,10 @@ def _magnitudes(x: Array, group: int) -> Array:
     channels = max(1, NEAR // min(NEAR, maps.shape[2]))
 
     def add(n: int, pixels: slice) -> None:
-        for c in range(0, maps.shape[1], channels):  # some at a time, which the second cache holds
+        for c in range(0, maps.shape[1], channels):  # as many channels at a time as the second cache holds
             made[n, pixels] += np.abs(maps[n, c : c + channels, pixels]).sum(axis=0)
 
-    cuts = threads.cut(maps.shape[2], -(-maps.shape[2] // NEAR))  # not by the threads: sums must not depend on their number
+    cuts = threads.cut(maps.shape[2], -(-maps.shape[2] // NEAR))  # not by the number of threads, on which sums must not depend
     threads.run(partial(add, n, pixels) for n in range(len(maps)) for pixels in cuts)
     return made.reshape(len(x), group, *x.shape[2:])
 
@@ -176,7 +177,7 @@ class Outliers:
         has = LIMIT * values.max(axis=(0, 2), initial=0) > values.sum(axis=(0, 2))
         chosen, values = chosen[has], values[:, has]
         ordered = np.sort(values.swapaxes(0, 1).reshape(len(chosen), len(flat) * flat.shape[2]), axis=1)
-        large = (LIMIT * ordered > np.cumsum(ordered, axis=1))[:, ::-1]  # from the largest on: of a sum of no larger ones
+        large = (LIMIT * ordered > np.cumsum(ordered, axis=1))[:, ::-1]  # largest first; the sum has no larger values
         counts = np.logical_and.accumulate(large, axis=1).sum(axis=1)
         least = ordered[np.arange(len(chosen)), ordered.shape[1] - counts]
         image, number, at = np.nonzero(values >= least[:, None])
@@ -234,7 +235,7 @@ def _may_have_outliers(flat: Array) -> Flags:
 
     each_block(
         flat.shape[:2], look, 4 * NEAR // max(1, flat.shape[2])
-    )  # channels that stay in cache: they are read three times
+    )  # channels that stay in cache, because they are read three times
     with np.errstate(invalid="ignore", over="ignore"):
         total = squares.sum(axis=0)
         found: Flags = ~((LIMIT * largest.max(axis=0) ** 2 <= total) & np.isfinite(total))

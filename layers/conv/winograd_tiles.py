@@ -51,19 +51,19 @@ POINTS = (0.0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)
 TILE = 4
 """Outputs of a tile, on each axis; it takes TILE + 2 inputs and as many products."""
 TOGETHER = 4
-"""Tiles that lie side by side and are transformed by one matrix: a product of 6 x 6 alone is too small to be fast."""
+"""Adjacent tiles that one matrix transforms. A product of 6 x 6 alone is too small to be fast."""
 
 
 def cook_toom(points: tuple[float, ...]) -> tuple[Array, Array, Array]:
     """Return AT (4, 6), G (6, 3) and BT (6, 6) for five points and infinity, in float64."""
-    a, g, b = np.zeros((6, 4)), np.zeros((6, 3)), np.zeros((6, 6))  # a is A = AT^T: row i has the powers of point i
+    a, g, b = np.zeros((6, 4)), np.zeros((6, 3)), np.zeros((6, 6))  # a is A = AT^T: row i holds the powers of point i
     for i, point in enumerate(points):
         others = [other for other in points if other != point]
         a[i] = point ** np.arange(4)
-        # Lagrange's divisors go into G, which is applied once to the weights: AT and BT stay short numbers
+        # Lagrange's divisors go into G, which is applied once, to the weights. So AT and BT keep short numbers.
         g[i] = point ** np.arange(3) / np.prod([point - other for other in others])
-        b[i, :5] = np.poly(others)[::-1]  # the polynomial that is 0 at all other points, lowest power first
-    a[5, 3] = g[5, 2] = 1  # at infinity only the leading coefficient counts
+        b[i, :5] = np.poly(others)[::-1]  # the polynomial with roots at all other points, lowest power first
+    a[5, 3] = g[5, 2] = 1  # at infinity, only the leading coefficient counts
     b[5] = np.poly(points)[::-1]
     return a.T, g, b
 
@@ -86,7 +86,7 @@ BACK: Array = side_by_side(AT.T)
 """AT along a row, (24, 16): the 24 numbers of four tiles to their 16 outputs, to be multiplied from the right."""
 
 TAPS = 3
-"""Of a piece, on each axis."""
+"""Taps of a piece on each axis."""
 
 
 @lru_cache(maxsize=512)
@@ -99,7 +99,7 @@ def count_of_pieces(window: Window) -> int:
     """Return the number of pieces, without making them."""
     count = 1
     for kernel, stride in zip(window.kernel, window.stride, strict=True):
-        each, more = divmod(kernel, stride)  # taps of a phase, and how many phases have one more
+        each, more = divmod(kernel, stride)  # taps of each phase, and the number of phases with one more
         count *= more * -(-(each + 1) // TAPS) + (stride - more) * -(-each // TAPS)
     return count
 
@@ -144,7 +144,7 @@ def _slice(first: int, stride: int) -> slice:
 STEP = TILE * TOGETHER
 """Output columns of a group of tiles, which are transformed together."""
 MOST_GROUPS = 8
-"""Groups of tiles side by side in a block; more rows under each other instead share the rows that tiles overlap on."""
+"""Most groups of tiles side by side in a block. More rows below each other share the rows in which tiles overlap."""
 
 
 @dataclass(frozen=True)
@@ -204,13 +204,13 @@ class Tiling:
         rows, groups = self.tiles
         workers = workers or threads.get_num_threads()
         count = self.planes * rows * groups * TOGETHER
-        tiles = min(tiles, max(-(-count // workers), least))  # no more than an even part for each worker
+        tiles = min(tiles, max(-(-count // workers), least))  # at most an equal part for each worker
         group_parts = -(-groups // MOST_GROUPS)
         row_parts = min(rows, -(-rows * groups * TOGETHER // tiles // group_parts))
         plane_parts = self.planes
-        if row_parts == group_parts == 1:  # small planes: several to a block
+        if row_parts == group_parts == 1:  # small planes: several in one block
             plane_parts = min(self.planes, -(-count // tiles))
-        elif plane_parts * row_parts * group_parts < 4 * workers:  # few blocks: all workers should get equally many
+        elif plane_parts * row_parts * group_parts < 4 * workers:  # with few blocks, all workers should get equally many
             more = row_parts
             while more < rows and plane_parts * more * group_parts % workers:
                 more += 1
@@ -227,7 +227,7 @@ class Tiling:
             for number, offset in enumerate(offsets(self.window)):
                 to, first = of_plane[number * channels :][:channels], (start[0] + offset[0], start[1] + offset[1])
                 (rows, rows_of_x), (columns, columns_of_x) = map(overlap, first, apart, slab.shape[2:], x.shape[2:])
-                to[:, : rows.start] = 0  # scratch holds old numbers: what lies off the map must be cleared
+                to[:, : rows.start] = 0  # scratch holds old numbers, so clear the parts off the map
                 to[:, rows.stop :] = 0
                 to[:, rows, : columns.start] = 0
                 to[:, rows, columns.stop :] = 0
@@ -266,7 +266,7 @@ class Tiling:
         """Return the plane's image, and the row and column of the block's first outputs."""
         dilation = self.window.dilation
         image, offset = divmod(plane, dilation[0] * dilation[1])
-        # neighbours in a sub-map are d apart on the map, from the sub-map's first row and column on
+        # Neighbours in a sub-map are `dilation` apart on the map, starting at the sub-map's first row and column.
         row, column = divmod(offset, dilation[1])
         return image, row + dilation[0] * TILE * block.rows.start, column + dilation[1] * STEP * block.groups.start
 
@@ -290,7 +290,7 @@ class Scratch(threading.local):
         self._buffers.reverse()
         count = math.prod(shape)
         if self._buffers[0].size < count:
-            self._buffers[0] = np.empty(0, np.float32)  # before there are both
+            self._buffers[0] = np.empty(0, np.float32)  # free the old buffer before allocating the new one
             self._buffers[0] = np.empty(count, np.float32)
         return self._buffers[0][:count].reshape(shape)
 
@@ -304,14 +304,14 @@ def to_tiles(slab: Array, across: Array, down: Array, scratch: Scratch, tiles: A
     overlap = across.shape[1] - STEP
     rows, groups = (height - overlap) // TILE, (width - overlap) // STEP
     by_group = scratch.next(s, height, groups, len(across), c)
-    # (24, 16 + o) @ (S, H, groups, 16 + o, C): groups overlap in memory; BLAS takes the last two axes as a transpose
+    # (24, 16 + o) @ (S, H, groups, 16 + o, C): groups overlap in memory. BLAS reads the last two axes transposed.
     np.matmul(across, _strided(slab, (s, height, groups, STEP + overlap, c), (0, 2, (3, STEP), 3, 1)), out=by_group)
-    length = groups * len(across) * c  # numbers of a row of tiles: groups, 4 tiles of 6, channels
+    length = groups * len(across) * c  # numbers in a row of tiles: groups, 4 tiles of 6, channels
     if tiles is None:
         tiles = scratch.next(6, s * rows * length // (6 * c), 6, c)
-    # each row of tiles sees 4 + o rows and begins 4 further
+    # Each row of tiles reads 4 + o rows and begins 4 rows after the previous one.
     by_row = _strided(by_group.reshape(s, height, length), (s, rows, down.shape[1], length), (0, (1, TILE), 1, 2))
-    # the 6 results of a row of tiles go to the 6 planes of tiles; T counts planes, rows of tiles, tiles
+    # The 6 results of a row of tiles go to the 6 planes of tiles. T counts planes, rows of tiles, tiles.
     np.matmul(down, by_row, out=tiles.reshape(6, s, rows, length).transpose(1, 2, 0, 3))
     return tiles
 
@@ -333,5 +333,5 @@ def from_tiles(tiles: Array, shape: tuple[int, int, int, int], scratch: Scratch)
 def _strided(x: Array, shape: tuple[int, ...], axes: tuple[int | tuple[int, int], ...]) -> Array:
     """Return a view of a contiguous x whose axes run along the given axes of x, in steps of 1 or of (axis, step)."""
     steps = [x.strides[axis] if isinstance(axis, int) else x.strides[axis[0]] * axis[1] for axis in axes]
-    view: Array = np.ndarray(shape, x.dtype, x, 0, steps)  # unlike as_strided it refuses to reach past the buffer
+    view: Array = np.ndarray(shape, x.dtype, x, 0, steps)  # unlike as_strided, it refuses to reach past the buffer
     return view

@@ -44,13 +44,13 @@ from .winograd_tiles import ACROSS, AT, BACK, BT, TAPS, Block, Scratch, Tiling, 
 
 A: Array = np.ascontiguousarray(AT.T)
 WORKERS = 8
-"""The threads that the tiles are cut for."""
+"""The number of threads for which the tiles are cut."""
 WAYS = {"x": (2, ACROSS, BT), "dy": (0, BACK, A)}
-"""How far tiles overlap, and the matrices across and down: A dy A^T are from_tiles' transposed."""
+"""The overlap of tiles, and the matrices across and down. A dy A^T has from_tiles' matrices, transposed."""
 MOST_BYTES = 48 << 20
-"""About how many bytes of tiles are made at a time, of x and dy together."""
+"""Approximate bytes of tiles of x and dy together, made at a time."""
 MOST_SUMS = 16 << 20
-"""About how many bytes of sums, where the tiles of dy are made once (2048 channels to 512 filters take 0.8 of the time)."""
+"""Approximate bytes of sums at a time, if the tiles of dy are made only once."""
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> bool:
@@ -65,7 +65,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
     with threads.kept_scratch(np.float32) as memory:
         for channels, filters in zip(channels_of(x.shape[1], group), channels_of(dy.shape[1], group)):
             _make_gradient(x[:, channels], dy[:, filters], window, gradient[filters], memory)
-    # before anything is added: dweight must be unchanged if not
+    # Check before adding: on failure, dweight must stay unchanged.
     if not all_finite(gradient) or (aside is not None and not np.isfinite(aside).all()):
         return False
     threads.run(partial(add_pieces, gradient[part], window, dweight[part]) for part in threads.parts(len(dweight)))
@@ -88,12 +88,12 @@ class Cut(NamedTuple):
     @classmethod
     def of(cls, tiling: Tiling, m: int, p: int, c: int) -> Cut:
         """Return the cut for m filters and c channels in p pieces."""
-        # always cut for as many threads: the order of the sums must not depend on their number
+        # Cut for a fixed number of threads: the order of the sums must not depend on the real number.
         all_ = list(tiling.blocks(tiles_at_once(max(p * c, m)), workers=WORKERS))
-        # a tile has 36 float32 numbers, 144 bytes, for each piece of a channel and filter, and so have the sums
+        # A tile has 36 float32 numbers (144 bytes) for each piece of a channel and for each filter. So have the sums.
         chunks = threads.cut(c, -(-144 * p * c * m // MOST_SUMS))
         batches = list(_batches(all_, MOST_BYTES // (144 * (p * chunks[0].stop + m))))
-        if len(batches) > 1:  # dy's would be made anew for each chunk
+        if len(batches) > 1:  # each chunk would compute dy's tiles again
             chunks, batches = [slice(0, c)], list(_batches(all_, MOST_BYTES // (144 * (p * c + m))))
         width, most = p * chunks[0].stop, max(map(_count, batches))
         return cls(chunks, batches, (36 * m * width, 36 * most * m, 36 * most * width))
@@ -103,7 +103,7 @@ def _make_gradient(x: Array, dy: Array, window: Window, gradient: Array, memory:
     """Compute gradient (M, pieces, C, 3, 3) of a group."""
     m, p, c = gradient.shape[:3]
     tiling = Tiling(len(x), dy.shape[2:], window)
-    # a tile of dy is the 4x4 outputs that the 6x6 of x give
+    # A tile of dy holds the 4x4 outputs of a 6x6 tile of x.
     unpadded = replace(tiling, window=replace(UNPADDED, dilation=window.dilation))
     chunks, batches, sizes = Cut.of(tiling, m, p, c)
     for_sums, for_dy, for_x = np.split(memory("large", sum(sizes)), list(accumulate(sizes))[:-1])
@@ -124,7 +124,7 @@ def _tiles(name: str, tiling: Tiling, batch: Sequence[Block], maps: Array, memor
     """Return the tiles (6, T, 6, pieces * C) of the batch's blocks of maps (N, C, H, W), transformed by WAYS[name]."""
     (overlap, across, down), scratch = WAYS[name], Scratch()
     channels = count_of_pieces(tiling.window) * maps.shape[1]
-    ends = list(accumulate((block.tiles for block in batch), initial=0))  # where each block's lie among the batch's
+    ends = list(accumulate((block.tiles for block in batch), initial=0))  # where each block's tiles begin in the batch
     made = memory[: 36 * ends[-1] * channels].reshape(6, ends[-1], 6, channels)
 
     def make(block: Block, first: int, last: int) -> None:

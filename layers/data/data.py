@@ -66,7 +66,7 @@ class DatumSource:
         self.transformer, self.labelled = transformer, labelled
         self.last: bytes | None = None
         self._items = database.items()
-        # drawn from the generator that all ranks have alike; then each goes its way
+        # All ranks draw the skip alike. Only then does each rank use its own generator.
         self._skip(int(transformer.generator.integers(param.rand_skip)) if param.rand_skip else 0)
         shard.rank_stream(transformer.generator)
 
@@ -81,23 +81,23 @@ class DatumSource:
             image, labels[i] = self._image(key, value)
             try:
                 if i == 0:
-                    # the first image's size is the batch's
+                    # The batch takes the size of the first image.
                     batch = np.empty((self.batch_size, *self.transformer.shape(*image.shape)), self.transformer.dtype)
-                # another size is a DataError
+                # An image of another size raises DataError.
                 self.transformer.transform(image, batch[i])
             except DataError as error:
                 raise DataError(f"{self._name(key)}: {error}") from error
         return (batch, labels) if self.labelled else (batch,)
 
     def state(self) -> dict[str, Any]:
-        key = None if self.last is None else self.last.decode("latin-1")  # latin-1: a character for each byte, and back
+        key = None if self.last is None else self.last.decode("latin-1")  # latin-1 maps each byte to one character
         return {"key": key, **self.shard.state(self.transformer.generator)}
 
     def restore(self, state: dict[str, Any]) -> None:
         fields = Fields(state)
         last = None if fields.get("key") is None else fields.text("key").encode("latin-1")
         items = self.database.items(last or b"")
-        if last is not None and next(items, (None,))[0] != last:  # items(last) begins with the last one taken: pass it
+        if last is not None and next(items, (None,))[0] != last:  # items(last) begins with the last item taken: skip it
             raise ValueError(f'"key": {self._name(last)} is not in the database')
         self.shard.restore(self.transformer.generator, state)
         self.last, self._items = last, items
@@ -108,7 +108,7 @@ class DatumSource:
 
     def _next_of_shard(self) -> tuple[bytes, bytes]:
         """Return this rank's item of the next N items, N being the number of ranks."""
-        for i in range(self.shard.count):  # all ranks pass all items, and so stay at one place
+        for i in range(self.shard.count):  # all ranks read all items, to stay at the same place
             item = self._next()
             if self.shard.takes(i):
                 mine = item
@@ -135,7 +135,7 @@ class DatumSource:
         while count:
             self._next()
             count -= 1
-            if self.last == first:  # once round: `passed` is how many items there are
+            if self.last == first:  # a full round: `passed` is the number of items
                 count %= passed
             first = first if passed else self.last
             passed += 1

@@ -66,7 +66,7 @@ class RowSource:
         self.shuffle, self.generator, self.shard = shuffle, generator, shard
         self.order = Order(len(files), shuffle, generator)
         self._load(self.order.next())
-        self.row_shapes = [array.shape[1:] for array in self.arrays]  # of the first file: the others must agree
+        self.row_shapes = [array.shape[1:] for array in self.arrays]  # from the first file; the others must agree
 
     def shapes(self) -> list[tuple[int, ...]]:
         return [(self.batch_size, *shape) for shape in self.row_shapes]
@@ -75,11 +75,11 @@ class RowSource:
         batch = tuple(np.empty(shape, self.dtype) for shape in self.shapes())
         at, filled, count = 0, 0, self.batch_size * self.shard.count
         while at < count:
-            # a single file stays loaded, and its Order starts anew
+            # A single file stays loaded; its Order starts again.
             if self.rows.position == self.rows.count and len(self.files) > 1:
                 self._load(self.order.next())
             rows = self.rows.take(count - at)
-            # record p of the batch of all ranks is ours where p % count == rank; rows[0] is record `at`
+            # Record p of all ranks' batch belongs to this rank if p % count == rank. rows[0] is record `at`.
             mine = rows[(self.shard.rank - at) % self.shard.count :: self.shard.count]
             for array, stored in zip(batch, self.arrays, strict=True):
                 array[filled : filled + len(mine)] = stored[mine]
@@ -99,7 +99,7 @@ class RowSource:
         self.generator.bit_generator.state = generator
 
     def fingerprint(self) -> dict[str, Any]:
-        # enough to tell one data set from another
+        # These rows are enough to distinguish data sets.
         first, last = ([_some_rows(name, top) for top in self.names] for name in (self.files[0], self.files[-1]))
         return {"files": len(self.files), "rows": len(first[0]), "checksum": checksum(*first, *last)}
 
@@ -185,7 +185,7 @@ class HDF5Output(Layer):
             for name, blob in zip(("data", "label"), bottom, strict=True)
         }
         try:
-            if self.begun:  # only a file that this layer began is added to
+            if self.begun:  # add rows only to a file that this layer began
                 self._add(rows)
             else:
                 self._begin(rows)
@@ -204,7 +204,7 @@ class HDF5Output(Layer):
         """Write a new file in place of an older one."""
         with writing(unlinked(self.file_name)) as file:
             for name, values in rows.items():
-                # the first axis may grow: later forwards add rows
+                # The first axis can grow, because later forwards add rows.
                 file.create_dataset(name, data=values, maxshape=(None, *values.shape[1:]), chunks=True)
 
     def _add(self, rows: dict[str, Array]) -> None:

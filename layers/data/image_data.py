@@ -53,11 +53,11 @@ class ListSource(Generic[L]):
 
     def __init__(self, images: list[L], param: ListParam, generator: np.random.Generator, shard: Shard) -> None:
         self.param, self.generator, self.shard = param, generator, shard
-        kind = type(self)  # of a list's line, one layer reads the image, and another its labels too
+        kind = type(self)  # part of the key: of the same line, one layer reads the image and another its labels too
         self.images = readable(images, self.check, lambda listed: (kind, param.source, listed.line), param.source)
         skip = int(generator.integers(param.rand_skip)) if param.rand_skip else 0
-        skip = min(skip, len(self.images))  # unreadable ones are left out
-        # skip and order are drawn alike in all ranks; only then each goes its way
+        skip = min(skip, len(self.images))  # unreadable images are left out of the count
+        # All ranks draw skip and order alike. Only then does each rank use its own generator.
         self.order = self.make_order(skip)
         shard.rank_stream(generator)
 
@@ -79,7 +79,7 @@ class ListSource(Generic[L]):
 
     def next_listed(self) -> L:
         """Return this rank's next line of the list."""
-        # every rank draws for all: their orders stay alike
+        # Each rank draws for all ranks, to keep their orders equal.
         return self.images[[self.order.next() for _ in range(self.shard.count)][self.shard.rank]]
 
     def state(self) -> dict[str, Any]:

@@ -140,7 +140,8 @@ class MemoryData(DataLayer):
             raise self.error(f"the labels have shape {labels.shape}: give one for each of {len(data)} rows")
         if not len(data) or len(data) % self.shape[0]:
             raise self.error(f"{len(data)} rows are no multiple of batch_size {self.shape[0]}")
-        self.data = np.ascontiguousarray(data, self.dtype)  # the caller's memory where it has the type: not copied, as in Caffe
+        # as in Caffe, the caller's memory is not copied if it has the right type
+        self.data = np.ascontiguousarray(data, self.dtype)
         self.labels = np.ascontiguousarray(labels, self.dtype).reshape(-1, 1, 1, 1)
         self.position = 0
 
@@ -150,7 +151,7 @@ class MemoryData(DataLayer):
         rows = slice(self.position, self.position + self.shape[0])
         top[0].data[...] = self.data[rows]
         top[1].data[...] = self.labels[rows]
-        self.position = rows.stop % len(self.data)  # rows are a multiple of batch_size: a batch never wraps
+        self.position = rows.stop % len(self.data)  # batches never wrap, because rows are a multiple of batch_size
 
     def training_state(self) -> dict[str, Any]:
         return {"position": self.position}

@@ -25,7 +25,7 @@ class LabelledListSource(ListSource[Paired]):
     """Batches of data (N, C, H, W) and labels (N, 1, H, W)."""
 
     def __init__(self, images: list[Paired], param: ListParam, transformer: LabelledTransformer, shard: Shard) -> None:
-        self.transformer = transformer  # check needs it
+        self.transformer = transformer  # before super().__init__, because check needs it
         super().__init__(images, param, transformer.generator, shard)
 
     def check(self, listed: Paired) -> None:
@@ -113,7 +113,7 @@ LISTED = {
     caffe_pb2.ImageDataParameter.IMAGE: "LABEL",
     caffe_pb2.ImageDataParameter.NONE: "",
 }
-"""By label_type: what follows the name on a line of the list."""
+"""The words after the image's name on a line of the list, by label_type."""
 
 
 class ImageSegData(PrefetchingLayer):

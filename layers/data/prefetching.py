@@ -44,16 +44,16 @@ class PrefetchingLayer(DataLayer):
     """A data layer whose tops are batches of make_source(). The source's errors become LayerErrors."""
 
     prefetched = 1
-    """How many batches are prefetched, unless the prototxt says."""
+    """The number of prefetched batches, unless the prototxt gives it."""
     takes_segments = False
-    """Whether the fields of transform_param that temporal segment networks' VideoData has mean something to the layer."""
+    """True if the layer reads the fields of transform_param of temporal segment networks' VideoData."""
 
     def make_source(self, tops: int, generator: np.random.Generator) -> ShapedSource:
         """Return the source of batches for that number of tops. It draws all random numbers from generator."""
         raise NotImplementedError
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        # the thread must not draw from the net's: its timing would show
+        # The thread needs its own generator: the order of draws from the net's would depend on timing.
         generator = np.random.default_rng(int(rng.generator().integers(2**63)))
         if not self.takes_segments:
             check_segment_fields(self)
@@ -66,7 +66,7 @@ class PrefetchingLayer(DataLayer):
             raise self.error(f"{error}{self._without_data()}") from error
         for blob, shape in zip(top, shapes, strict=True):
             blob.reshape(shape)
-        self.source_of_batches = source  # for its fingerprint: batches come through the thread
+        self.source_of_batches = source  # for its fingerprint; batches come through the thread
         self.prefetcher = Prefetcher(source, self.prefetched)
 
     def _without_data(self) -> str:
@@ -82,7 +82,7 @@ class PrefetchingLayer(DataLayer):
         except Error as error:
             raise self.error(str(error)) from error
         for blob, array in zip(top, batch, strict=True):
-            blob.reshape(array.shape)  # ImageData's batches may differ in size
+            blob.reshape(array.shape)  # the sizes of ImageData's batches may differ
             blob.data[...] = array
 
     def training_state(self) -> dict[str, Any]:
@@ -155,6 +155,6 @@ class Order:
         self._order = self._shuffled()
 
     def _shuffled(self) -> NDArray[np.int64]:
-        # from seed and epoch alone: a snapshot holds four numbers, not the order
+        # From seed and epoch alone, so that a snapshot stores four numbers and not the order.
         generator = np.random.default_rng([self.seed, self.epoch])
         return generator.permutation(self.count) if self.shuffle else np.arange(self.count)

@@ -130,7 +130,7 @@ def put(pixels: Pixels, across: Placed, down: Placed, scaling: Scaling, frame: A
 
 def rounded(value: float | np.floating[Any]) -> int:
     """Return value rounded as by C's round: halves away from zero."""
-    return int(math.copysign(math.floor(abs(float(value)) + 0.5), float(value)))  # exact: 0.5 is added in float64
+    return int(math.copysign(math.floor(abs(float(value)) + 0.5), float(value)))  # exact, because 0.5 is added in float64
 
 
 def mean_values(layer: Layer, fields: tuple[str, ...]) -> Array:

@@ -51,7 +51,7 @@ def padded(box: Box, image: tuple[int, int], crop: int, mirrored: bool) -> Place
     """Place a box that may reach beyond its image (height, width) in a crop x crop square."""
     x1, y1, x2, y2 = box
     f = np.float32
-    # in float32, as the original: float64 would place some crops a pixel away
+    # In float32, as in the original: float64 would shift some crops by a pixel.
     scale_x, scale_y = f(crop) / f(x2 - x1 + 1), f(crop) / f(y2 - y1 + 1)
     left, top = max(0, -x1), max(0, -y1)
     right, bottom = max(0, x2 - image[1] + 1), max(0, y2 - image[0] + 1)
@@ -90,7 +90,7 @@ def centred_mean(transform: caffe_pb2.TransformationParameter, shape: tuple[int,
     if mean is None:
         return None
     if transform.mean_file:
-        off = max((mean.shape[2] - shape[1]) // 2, 0)  # the width's for both axes, as in the original
+        off = max((mean.shape[2] - shape[1]) // 2, 0)  # as in the original, the width's offset serves both axes
         mean = mean[:, off : off + shape[1], off : off + shape[1]]
     check_mean(mean, shape, transform.mean_file)
     return np.broadcast_to(mean, shape)
@@ -165,10 +165,11 @@ class WindowSource:
         objects = [window for window in self.windows if window.overlap >= param.fg_threshold]
         if wrong := [window for window in objects if window.label < 1]:
             raise DataError(f"{param.source}: an object's window has class {wrong[0].label}; classes begin at 1")
-        # the original tests fg first: no window is both
+        # The original tests fg first, so no window is both.
         others = [w._replace(label=0) for w in self.windows if w.overlap < min(param.bg_threshold, param.fg_threshold)]
-        count = int(np.float32(param.batch_size) * np.float32(param.fg_fraction))  # the original multiplies floats and cuts
-        self.draws = ((others, param.batch_size - count), (objects, count))  # background first, as the original fills batches
+        # the original multiplies floats and truncates
+        count = int(np.float32(param.batch_size) * np.float32(param.fg_fraction))
+        self.draws = ((others, param.batch_size - count), (objects, count))  # the original fills batches with background first
         for windows, wanted, kind in ((others, param.batch_size - count, "background"), (objects, count, "object")):
             if wanted and not windows:
                 raise DataError(f"{param.source}: a batch takes {wanted} {kind} windows, but the file has none")
@@ -179,7 +180,7 @@ class WindowSource:
         return [(self.param.batch_size, self.channels, self.crop, self.crop), (self.param.batch_size,)]
 
     def next_batch(self) -> Batch:
-        data, labels = (np.zeros(shape, self.dtype) for shape in self.shapes())  # zeros: what a window has outside its image
+        data, labels = (np.zeros(shape, self.dtype) for shape in self.shapes())  # zeros where a window extends past its image
         at = 0
         for windows, count in self.draws:
             for _ in range(count):

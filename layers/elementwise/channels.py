@@ -25,7 +25,7 @@ def by_channel(x: Array) -> Array:
 def sum_products(a: Array, b: Array) -> Array:
     """Return the sum of a * b in each channel (C,), for a and b (N, C, P)."""
     total = np.empty(a.shape[1], a.dtype)
-    each_channels(a.shape, lambda c: np.einsum("ncp,ncp->c", a[:, c], b[:, c], out=total[c]))  # no product array
+    each_channels(a.shape, lambda c: np.einsum("ncp,ncp->c", a[:, c], b[:, c], out=total[c]))  # without an array of products
     return total
 
 
@@ -58,7 +58,7 @@ def affine(
             kept[index] = source
         for operation, vector in steps:
             operation(source, vector[index[1], None], out=part)
-            source = part  # the next step works in place, in out
+            source = part  # later steps work in place, in out
 
     each_block(x.shape, step)
 
@@ -66,5 +66,5 @@ def affine(
 def each_channels(shape: tuple[int, ...], step: Callable[[slice], object]) -> None:
     """Call step(channels) for slices of an array's channels (N, C, P), about a block each, on all threads."""
     n, c, p = shape
-    # a channel is never cut: its sum is one number
+    # Never cut a channel, because its sum is one number.
     each_block((c,), lambda index: step(index[0]), max(1, threads.BLOCK // max(1, n * p)))

@@ -95,12 +95,12 @@ class Eltwise(Fusing):
 
     def forward_gpu_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: DeviceEpilogue | None) -> None:
         operation, count, last = self.operation, top[0].count, len(bottom) - 1
-        slopes = [1.0] * last + [1.0 if after is None else after.negative_slope]  # the last launch's is the ReLU's
+        slopes = [1.0] * last + [1.0 if after is None else after.negative_slope]  # the last launch applies the ReLU
         first, *rest = [blob.device_data("read") for blob in bottom]
         y = top[0].device_data("write")
         winner = self._winner.device_data("write") if operation == MAX else 0
         first_coeff = self.coeff[0]
-        if not rest:  # two halves are the whole, to the bit
+        if not rest:  # exact: two halves add up to the whole without rounding
             half = first_coeff / 2
             self.launch("eltwise.weighted_sum", count, count, first, half, first, half, slopes[0], y)
         for i, x in enumerate(rest, 1):
@@ -136,7 +136,7 @@ class Eltwise(Fusing):
             for other in (*xs[:i], *xs[i + 1 :]):
                 dx *= other
         else:
-            np.divide(y, xs[i], out=dx)  # y without x_i, cheap and undefined at x_i = 0
+            np.divide(y, xs[i], out=dx)  # y without x_i: cheap, but undefined at x_i = 0
             dx *= dy
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -175,11 +175,11 @@ def weighted_sum(xs: Sequence[Array], coeff: Sequence[float], out: Array) -> Arr
 
 def first_maximum(xs: Sequence[Array], out: Array) -> NDArray[np.int32]:
     """Return the index of the array that each maximum comes from. The maxima go to out, which is none of xs."""
-    # Caffe's comparison, not np.maximum: ties and NaN go to x_1
+    # Caffe's comparison: ties and NaN go to x_1, unlike with np.maximum.
     winner: NDArray[np.int32] = np.where(xs[0] > xs[1], np.int32(0), np.int32(1))
     out[...] = np.where(winner == 0, xs[0], xs[1])
     for i, x in enumerate(xs[2:], 2):
-        greater = x > out  # strictly: Caffe's later bottoms lose ties
+        greater = x > out  # strictly greater: in Caffe, later bottoms lose ties
         np.copyto(out, x, where=greater)
         winner[greater] = i
     return winner

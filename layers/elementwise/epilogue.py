@@ -23,7 +23,7 @@ from .channels import by_channel
 EVERY = slice(None)
 
 ROW = 1 << 12
-"""How many zeros are kept: NumPy takes the maximum of two arrays several times as fast as that of an array and a number."""
+"""The number of zeros that are kept. NumPy takes the maximum of two arrays faster than that of an array and a number."""
 
 _zeros: dict[np.dtype[Any], Array] = {}
 
@@ -86,7 +86,8 @@ def joined(epilogues: Sequence[Epilogue], dtype: DTypeLike) -> Epilogue:
             shift = None if shift is None else shift * one.scale  # (y + shift) * scale = y * scale + shift * scale
         if one.shift is not None:
             shift = one.shift if shift is None else shift + one.shift
-    slope = epilogues[-1].negative_slope if epilogues else None  # a ReLU before a scale could not be joined
+    # only the last epilogue can have a ReLU: one before a scale could not be joined
+    slope = epilogues[-1].negative_slope if epilogues else None
     return Epilogue(
         None if scale is None else scale.astype(dtype, copy=False),
         None if shift is None else shift.astype(dtype, copy=False),
@@ -108,7 +109,7 @@ def _by_blocks(bottom: Blob, top: Blob, epilogue: Epilogue) -> None:
 
     def step(index: Index) -> None:
         if top is not bottom:
-            y[index] = x[index]  # the epilogue then works in place, on a block that is still in cache
+            y[index] = x[index]  # the epilogue then works in place, on a block still in cache
         epilogue(y[index], index[1])
 
     each_block(y.shape, step)
@@ -120,7 +121,7 @@ def relu(x: Array, negative_slope: float = 0.0, out: Array | None = None) -> Arr
     if negative_slope == 0:
         _positive_part(x, y)
         return y
-    choose = np.maximum if negative_slope <= 1 else np.minimum  # a slope above 1 turns the two lines round
+    choose = np.maximum if negative_slope <= 1 else np.minimum  # with a slope above 1, the line for negative x is the lower one
     return choose(x, x * negative_slope, out=y)
 
 
@@ -134,7 +135,7 @@ def _positive_part(x: Array, y: Array) -> None:
     zeros = _zeros.setdefault(x.dtype, np.zeros(ROW, x.dtype))
     if whole:
         rows = (*x.shape[:-1], whole // ROW, ROW)
-        # cutting an axis is always a view: y itself is written
+        # Splitting an axis always gives a view, so this writes to y.
         np.maximum(x[..., :whole].reshape(rows), zeros, out=y[..., :whole].reshape(rows))
     if run > whole:
         np.maximum(x[..., whole:], zeros[: run - whole], out=y[..., whole:])
@@ -153,6 +154,6 @@ def relu_backward(dy: Array, positive: Array, negative_slope: float = 0.0, out: 
     """Return dx, in out if given. positive: x > 0, of dy's shape. out may be dy."""
     if negative_slope == 0:
         return np.multiply(dy, positive, out=out)
-    factor: Array = ~positive * dy.dtype.type(negative_slope)  # slope at 0 too
+    factor: Array = ~positive * dy.dtype.type(negative_slope)  # the slope applies at 0 too
     factor += positive
     return np.multiply(dy, factor, out=out)

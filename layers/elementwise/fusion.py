@@ -30,9 +30,9 @@ class Channelwise(Layer):
 
     channelwise: ClassVar[bool] = False
     is_rectifier: ClassVar[bool] = False
-    """No layer is fused after it."""
+    """True if no layer is fused after it."""
     is_exact_alone: ClassVar[bool] = True
-    """Its Epilogue alone gives the numbers of its forward."""
+    """True if its Epilogue alone gives the numbers of its forward."""
 
     def may_be_epilogue(self) -> bool:
         """Return whether the layer, with its parameters, can be an Epilogue whose backward does not read the input."""

@@ -74,7 +74,7 @@ class Bias(Channelwise):
         elif self.param_propagate_down[0]:
             self.blobs[0].diff[...] += sum_channels(dy).reshape(self.blobs[0].shape)
         if propagate_down[0] and bottom[0] is not top[0]:
-            bottom[0].diff[...] = top[0].diff  # in place it is one blob
+            bottom[0].diff[...] = top[0].diff  # in place, both are the same blob
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         before, lanes, after = self.split
@@ -119,7 +119,7 @@ def split_shape(layer: Layer, x: Blob, weight: Blob, axis: int, field: str) -> t
 
     Raises LayerError if they do not match.
     """
-    start = layer.axis_of(axis, x, field) if weight.shape else 0  # a scalar lies along no axis, so that axis may be any
+    start = layer.axis_of(axis, x, field) if weight.shape else 0  # a scalar lies along no axis, so any axis is valid
     end = start + len(weight.shape)
     if x.shape[start:end] != weight.shape:
         raise layer.error(f"shape {weight.shape} does not lie along axis {start} on of the bottom's shape {x.shape}", field)
@@ -161,7 +161,7 @@ class Scale(Channelwise):
         param = self.param.scale_param
         self._input = SavedInput(self)
         if len(bottom) == 2:
-            self.weight_names = ("bias",)  # the scale is the second bottom
+            self.weight_names = ("bias",)  # the second bottom is the scale
         if self.blobs:
             return
         shape = (
@@ -219,10 +219,11 @@ class Scale(Channelwise):
             self.blobs[-1].diff[...] += sum_channels(dy).reshape(self.blobs[-1].shape)
         learnt = len(bottom) == 1
         if self.param_propagate_down[0] if learnt else propagate_down[1]:
-            # before dx, which in place overwrites dy
+            # Before dx, which overwrites dy in place.
             x = self._read(bottom, top).read_data().reshape(self.split)
             dscale = sum_products(dy, x).reshape(scale.shape)
-            scale.diff[...] = scale.diff + dscale if learnt else dscale  # weights' diffs add up, a bottom's is overwritten
+            # weight gradients accumulate; a bottom's is overwritten
+            scale.diff[...] = scale.diff + dscale if learnt else dscale
         if propagate_down[0]:
             affine(dy, bottom[0].diff.reshape(self.split), times=scale.data.reshape(-1))
 

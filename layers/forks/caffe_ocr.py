@@ -125,7 +125,7 @@ class DenseBlock(Layer):
         while len(self.param.param) < len(self.blobs):
             self.param.param.add()
         for name, spec in zip(self.weight_names, self.param.param, strict=True):
-            if name in STATISTICS:  # a solver would treat them as weights
+            if name in STATISTICS:  # without this, a solver would treat them as weights
                 spec.lr_mult = spec.decay_mult = 0
         self.param_propagate_down = [name not in STATISTICS for name in self.weight_names]
 
@@ -196,7 +196,7 @@ class DenseBlock(Layer):
                 for norm, _, _ in branch:
                     norm.move(self.param.denseblock_param.moving_average_fraction)
         if self.phase == TRAIN:
-            self.blobs[-1].data[...] = 0  # the statistics are stored themselves
+            self.blobs[-1].data[...] = 0  # the statistics themselves are stored, so the factor is 0
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         y, dy = top[0].data, top[0].diff.copy()

@@ -39,7 +39,7 @@ class Mask(DynamicTops):
             raise self.error(f"x must be (1, C, H, W), got shape {x}", "bottom[0]")
         if mask != (1, 1, *x[2:]):
             raise self.error(f"the mask must be (1, 1, {x[2]}, {x[3]}), got shape {mask}", "bottom[1]")
-        values = bottom[1].read_data().reshape(-1)  # at reshape, which comes before each forward
+        values = bottom[1].read_data().reshape(-1)  # read in reshape, which precedes each forward
         if self._mask_known and not np.isin(values, (0, 1)).all():
             other = values[~np.isin(values, (0, 1))][0]
             raise self.error(f"the mask must hold zeros and ones, got {other:g}", "bottom[1]")

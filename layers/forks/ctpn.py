@@ -17,7 +17,7 @@ from minicaffe.layers.proposal.anchors import by_position, shifted_anchors
 from minicaffe.layers.proposal.param_str import ROI_ROWS, ROI_SCORES, StandIn, TopName, layer_parameters, whole_parameter
 
 HEIGHTS = (11, 16, 23, 33, 48, 68, 97, 139, 198, 283)
-"""Of the anchors, in pixels."""
+"""The anchors' heights in pixels."""
 
 
 class TextProposal(StandIn):

@@ -72,7 +72,7 @@ def weights(size: int, output: int) -> Array:
 
 
 GRADIENT_KEYS = ("gradient_scale", "use_clip", "clip_base")
-"""Keys of param_str that count in phase TRAIN alone."""
+"""Keys of param_str that count only in phase TRAIN."""
 
 
 def check_phase(layer: Layer) -> None:

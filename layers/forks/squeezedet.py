@@ -63,7 +63,7 @@ def targets(anchors: Array, boxes: Array, epsilon: float) -> Array:
 BLOCK = "squeezedet_param"
 NEEDED = ("classes", "anchors_per_grid", "pos_conf", "neg_conf", "lambda_bbox")
 SIDE = 416
-"""The image's width and height in pixels, where transform_param has no crop_size."""
+"""The image's width and height in pixels, if transform_param has no crop_size."""
 
 
 class SqueezeDetLoss(Loss):
@@ -144,7 +144,7 @@ class SqueezeDetLoss(Loss):
             (1, best, 2 * right * missed),
             (2, best, 2 * boxed * differences),
         ):
-            np.add.at(slopes[i], at, values / images)  # several objects may have the same anchor
+            np.add.at(slopes[i], at, values / images)  # add.at, because several objects may have the same anchor
         others = objects * (confidences**2).sum() - (confidences[best] ** 2).sum()
         return float(
             -classes * np.log(told).sum() + right * (missed**2).sum() + wrong * others + boxed * (differences**2).sum()

@@ -23,7 +23,7 @@ from minicaffe.mode import TRAIN
 
 TRAIN_LIMITS = ProposalLimits(1000, 300, 0.3, 4)
 TEST_LIMITS = ProposalLimits(1000, 0, math.inf, 0)
-"""Without non-maximum suppression: SSH's detector suppresses what its three modules find together."""
+"""Without non-maximum suppression, because SSH's detector suppresses the boxes of its three modules together."""
 POSITIVE, NEGATIVE, FOREGROUND, BATCH = 0.5, 0.3, 0.25, 256
 """Overlaps of positive and negative anchors, the fraction of positive ones, and the number of anchors."""
 

@@ -43,7 +43,7 @@ class SpatialTransformer(Layer):
         ):
             if value != built:
                 raise self.error(f"{name} must be {built}, got {value}", f"st_param.{name}")
-        check_finite_fields(self, "st_param")  # NaN stands for a number that is not fixed
+        check_finite_fields(self, "st_param")  # NaN means that a number is not fixed
         self.given = {field.name: value for field, value in param.ListFields()}
         with np.errstate(over="ignore"):
             self.fixed = np.array([self.given.get(name, np.nan) for name in THETA], self.dtype)
@@ -94,7 +94,7 @@ def grid(size: Sequence[int], dtype: DTypeLike) -> Array:
 
 
 Corner = tuple[NDArray[np.intp], Array]
-"""Of each place (P,) a pixel of a map, and its share."""
+"""For each place (P,) a pixel of a map and its weight."""
 
 
 class Sampled:
@@ -239,7 +239,7 @@ class STLoss(Loss):
             raise self.error(f"theta must be (N, 6), got shape {shape}", "bottom[0]")
         if min(param.output_H, param.output_W) < 1:
             raise self.error("needs output_H > 0 and output_W > 0", "st_loss_param")
-        checked_shape((2, shape[0], param.output_H, param.output_W))  # the places, which the original keeps in a blob
+        checked_shape((2, shape[0], param.output_H, param.output_W))  # the sampling places, which the original keeps in a blob
 
     def _grid(self) -> Array:
         param = self.param.st_loss_param

@@ -127,6 +127,6 @@ def contrastive_backward(d: Array, same: NDArray[np.bool_], margin: float, legac
     """Return the gradient (N, C) in d of half the sum of contrastive's losses."""
     squared = np.square(d).sum(axis=1)
     distance = np.sqrt(squared)
-    # 1e-4 is Caffe's: two equal features have no direction
+    # 1e-4 is Caffe's; it keeps the quotient finite for two equal features.
     apart = -(squared < margin).astype(d.dtype) if legacy else -np.maximum(margin - distance, 0) / (distance + 1e-4)
     return np.asarray(d * np.where(same, 1, apart)[:, None])

@@ -56,7 +56,7 @@ class FocalLoss(Forked, Loss):
         param = self.param.focal_loss_param
         kind = self._kind_given() or self.choose_by_fork()
         if not kind and param.alpha == 1:
-            kind = TIMES  # alpha (1 - p)^gamma is (alpha - p)^gamma
+            kind = TIMES  # with alpha 1, alpha (1 - p)^gamma equals (alpha - p)^gamma
         if not kind:
             raise self.ambiguous_kind_error()
         self.gamma, self.alpha = param.gamma, 1.0 if kind == HAPPYNEAR and not param.HasField("alpha") else param.alpha
@@ -137,7 +137,7 @@ def focal_slope(p: Array, start: float, sign: int, gamma: float) -> Array:
     """Return p times the derivative of -(start + sign p)^gamma log p, for float64 p of any shape."""
     base = start + sign * p
     power = np.zeros_like(p)
-    if gamma:  # at base 0 and gamma < 1 the power is infinite and log p is 0: their product's limit is 0
+    if gamma:  # at base 0 and gamma < 1 the power is infinite and log p is 0; the limit of their product is 0
         np.power(base, gamma - 1, out=power, where=(base != 0) | (gamma >= 1))
     slope: Array = -(sign * gamma * power * p * np.log(np.maximum(p, FLT_MIN)) + base**gamma)
     return slope

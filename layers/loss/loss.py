@@ -149,7 +149,7 @@ def read_labels(
     if wrong.any():
         where = int(wrong.argmax())
         raise label_error(layer, float(flat[where]), where, split, ignore)
-    whole = np.where(kept, flat, 0).astype(np.intp)  # an ignored label is no index
+    whole = np.where(kept, flat, 0).astype(np.intp)  # an ignored label is not a valid index
     return whole.reshape(split.outer, split.inner), kept.reshape(split.outer, split.inner)
 
 
@@ -203,7 +203,7 @@ def read_normalization(param: caffe_pb2.LossParameter, default: int = VALID) -> 
     if param.HasField("normalization"):
         mode: int = param.normalization
     elif param.HasField("normalize"):
-        mode = VALID if param.normalize else BATCH_SIZE  # Caffe's meaning of the legacy field
+        mode = VALID if param.normalize else BATCH_SIZE  # Caffe gives the legacy field this meaning
     else:
         mode = default
     return Normalization(mode, param.pre_fixed_normalizer)

@@ -19,7 +19,7 @@ from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.proto import caffe_pb2
 
 LOG_THRESHOLD = 1e-20
-"""A probability below it counts as it."""
+"""Lower limit of a probability."""
 
 
 class MultinomialLogisticLoss(ImageLoss):
@@ -105,7 +105,7 @@ class InfogainLoss(SoftmaxWithLoss):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
         weight, kept = self._weights(bottom)
-        losses = -weight * np.log(np.maximum(prob, LOG_THRESHOLD))  # at least Caffe's kLOG_THRESHOLD
+        losses = -weight * np.log(np.maximum(prob, LOG_THRESHOLD))  # Caffe's kLOG_THRESHOLD keeps the loss finite
         self.divisor.data[...] = self.divisor_for(kept)
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
         if len(top) > 1:
@@ -124,7 +124,7 @@ class InfogainLoss(SoftmaxWithLoss):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             weight, _ = self._weights(bottom)
-            # -sum_j H_j log p_j gives p_k sum_j H_j - H_k in x_k
+            # The gradient of -sum_j H_j log p_j in x_k is p_k sum_j H_j - H_k.
             dx = self.prob.data * weight.sum(axis=1, keepdims=True) - weight
             dx *= float(top[0].diff.item()) / float(self.divisor.read_data())
             bottom[0].diff[...] = dx.reshape(bottom[0].shape)
@@ -177,7 +177,7 @@ class HingeLoss(ImageLoss):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             margins, sides = self._margins(bottom)
-            # the margin is 0 where it does not count, and so is its sign
+            # Margins that do not count are 0, and so are their signs.
             slopes = 2 * margins if self.squared else np.sign(margins)
             scale = float(top[0].diff.item()) / max(1, self.split.outer)
             bottom[0].diff[...] = (-sides * slopes * scale).reshape(bottom[0].shape)
@@ -187,5 +187,5 @@ class HingeLoss(ImageLoss):
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         x = bottom[0].data.reshape(self.split[:2])
         sides = np.full(x.shape, -1, x.dtype)
-        np.put_along_axis(sides, labels, 1, axis=1)  # 1 at the label, -1 elsewhere: each class against the rest
+        np.put_along_axis(sides, labels, 1, axis=1)  # each class against the rest: 1 at the label, -1 elsewhere
         return np.maximum(0, 1 - sides * x), sides

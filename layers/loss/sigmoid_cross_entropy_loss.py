@@ -48,11 +48,11 @@ class SigmoidCrossEntropyLoss(Forked, Loss):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.is_balanced = self.choose_by_fork() == HED and len(bottom) == 2
-        """Whether targets weigh as in HED."""
+        """True if targets are weighted as in HED."""
         self.normalization = read_normalization(self.param.loss_param, default=BATCH_SIZE)
         self.ignore = ignored_label(self.param.loss_param)
         self.index_bottoms = tuple(range(1, len(bottom)))
-        self.divisor = Blob((), np.float64)  # forward's
+        self.divisor = Blob((), np.float64)  # forward's divisor, which backward reads
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
@@ -71,7 +71,7 @@ class SigmoidCrossEntropyLoss(Forked, Loss):
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        if len(bottom) == 3 or self.is_balanced:  # the kernels have no weights
+        if len(bottom) == 3 or self.is_balanced:  # the kernels do not support weights
             super().forward_gpu(bottom, top)
             return
         count = bottom[0].count
@@ -103,7 +103,7 @@ class SigmoidCrossEntropyLoss(Forked, Loss):
         target = bottom[1].data.reshape(bottom[0].shape)
         if self.is_balanced:
             return target, balance(target)
-        # Caffe's static_cast<int>
+        # As Caffe's static_cast<int>.
         kept = np.ones(target.shape, bool) if self.ignore is None else np.trunc(target) != self.ignore
         return target, bottom[2].data.reshape(target.shape) * kept if len(bottom) == 3 else kept
 
@@ -119,5 +119,5 @@ def balance(target: Array) -> Array:
 
 def sigmoid_cross_entropy(x: Array, target: Array) -> Array:
     """Return -(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) for each element, of x's shape."""
-    # the same sum, rewritten so that exp sees no number above 0
+    # Rewritten so that exp sees no positive number.
     return np.asarray(np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x))))

@@ -112,7 +112,7 @@ def smooth_l1(d: Array, sigma: float = 1.0) -> Array:
     """Return 0.5 (sigma d)^2 where |d| < 1 / sigma^2, else |d| - 0.5 / sigma^2; of d's shape."""
     size = np.abs(d)
     near = np.minimum(size, 1 / sigma**2)
-    # near = size is the square, near = 1 / sigma^2 the line: no branch
+    # With near = size this is the square, with near = 1 / sigma^2 the line. So no branch is needed.
     return np.asarray(sigma**2 * near * (size - 0.5 * near))
 
 

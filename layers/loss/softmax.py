@@ -65,7 +65,7 @@ class Softmax(Layer):
 
 def softmax(x: Array, axis: int = 1, *, out: Array | None = None) -> Array:
     """Return the probabilities along axis, of x's shape, in out if given. out may be x."""
-    # exp cannot overflow; initial is for an axis of length 0
+    # Subtracting the maximum keeps exp from overflowing. initial is for an axis of length 0.
     y: Array = np.subtract(x, x.max(axis=axis, keepdims=True, initial=-np.inf), out=out)
     np.exp(y, out=y)
     y /= y.sum(axis=axis, keepdims=True)
@@ -77,6 +77,6 @@ def softmax_backward(y: Array, dy: Array, axis: int = 1, *, out: Array | None = 
 
     y is softmax's result and dy the gradient in it, both of x's shape.
     """
-    dx: Array = np.subtract(dy, (dy * y).sum(axis=axis, keepdims=True), out=out)  # the sum is taken before out, which may be dy
+    dx: Array = np.subtract(dy, (dy * y).sum(axis=axis, keepdims=True), out=out)  # the sum comes first, because out may be dy
     dx *= y
     return dx

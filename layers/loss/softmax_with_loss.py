@@ -31,7 +31,7 @@ from .loss import Loss
 from .softmax import softmax
 
 FLT_MIN = 2.0**-126
-"""The smallest normal float32: a probability below it counts as it."""
+"""The smallest normal float32, the lower limit of a probability."""
 
 
 class SoftmaxWithLoss(Loss):
@@ -53,7 +53,7 @@ class SoftmaxWithLoss(Loss):
         self.normalization = read_normalization(self.param.loss_param)
         self.ignore = ignored_label(self.param.loss_param)
         self.prob = Blob((), self.dtype)
-        self.divisor = Blob((), np.float64)  # forward's
+        self.divisor = Blob((), np.float64)  # forward's divisor, which backward reads
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
@@ -90,7 +90,7 @@ class SoftmaxWithLoss(Loss):
             blob.data[...] = values.reshape(blob.shape)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        if self.class_weights is not None:  # which the kernels lack
+        if self.class_weights is not None:  # the kernels do not support class weights
             super().forward_gpu(bottom, top)
             return
         outer, classes, inner = self.split
@@ -138,7 +138,7 @@ def cross_entropy(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]
     They are 0 where kept (outer, inner) is False.
     """
     true = np.take_along_axis(prob, labels[:, None], axis=1)[:, 0]
-    losses: Array = -np.log(np.maximum(true, prob.dtype.type(FLT_MIN)))  # Caffe's max(p, FLT_MIN): the loss stays finite
+    losses: Array = -np.log(np.maximum(true, prob.dtype.type(FLT_MIN)))  # Caffe's max(p, FLT_MIN) keeps the loss finite
     losses[~kept] = 0
     return losses
 

@@ -41,7 +41,7 @@ class Accuracy(Layer):
     has_gradient = False
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._seen = Blob((), np.int32)  # on the GPU: how often each class is there, and how often it is right
+        self._seen = Blob((), np.int32)  # on the GPU: the number of items of each class, and of correct ones
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.accuracy_param
@@ -73,7 +73,7 @@ class Accuracy(Layer):
         positions = outer * inner
         if len(top) > 1:
             seen = self._seen.device_data("write")
-            current().zero(seen, 4 * self._seen.count)  # the kernel adds to it; int32
+            current().zero(seen, 4 * self._seen.count)  # the kernel adds to int32 numbers
         lanes = lanes_of(inner)
         labels = watch_labels(self, bottom[1], self.split, ignored_label(self.param.accuracy_param))
         sizes = positions, classes, inner, lanes, self.param.accuracy_param.top_k
@@ -86,7 +86,7 @@ class Accuracy(Layer):
 def among_top(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
     """Return whether each of labels (outer, inner) is among the top_k highest scores of x (outer, C, inner)."""
     true = np.take_along_axis(x, labels[:, None], axis=1)
-    # ties count against the true class, which itself is one of the >=: Caffe's rule
+    # Caffe's rule: ties count against the true class, which is itself among the >=.
     return np.asarray((x >= true).sum(axis=1) <= top_k)
 
 

@@ -71,7 +71,7 @@ class ArgMax(Layer):
         length, inner = shape[self.axis], math.prod(shape[self.axis + 1 :])
         results = (0, y) if param.out_max_val else (y, 0)
         lines = bottom[0].count // length
-        if param.top_k == 1 and inner >= length:  # neighbouring threads read neighbouring lines
+        if param.top_k == 1 and inner >= length:  # neighbouring threads then read neighbouring lines
             self.launch("arg_max.arg_max_lines", lines, lines, length, inner, x, *results)
         else:
             arguments = length, inner, param.top_k, param.top_k * inner, x, *results
@@ -80,7 +80,7 @@ class ArgMax(Layer):
 
 def largest(rows: Array, count: int) -> NDArray[np.intp]:
     """Return the indices (..., count) of the largest of rows (..., K), largest first; of equal ones the larger first."""
-    reverse = rows[..., ::-1]  # Caffe sorts (value, index) pairs downwards: of equal values the larger index
-    # argmax finds the first, that is the last of rows
+    reverse = rows[..., ::-1]  # Caffe sorts (value, index) pairs in descending order, so ties go to the larger index
+    # argmax finds the first in reverse, which is the last of rows.
     order = reverse.argmax(-1)[..., None] if count == 1 else np.argsort(-reverse, axis=-1, kind="stable")[..., :count]
     return rows.shape[-1] - 1 - order  # type: ignore[no-any-return]

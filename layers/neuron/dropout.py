@@ -42,16 +42,16 @@ class Dropout(Layer):
     weight_names = ()
     elementwise = True
     mask: Blob
-    """In TRAIN, 1 where the last forward kept an element, of the bottom's shape, uint8."""
+    """The mask of the last forward in TRAIN, uint8, of the bottom's shape: 1 for kept elements."""
     factor: float
-    """What the last forward multiplied the kept elements by."""
+    """The factor of the kept elements in the last forward."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.dropout_param
         self.dropout_ratio, self.scale_train = param.dropout_ratio, param.scale_train
         if not 0 <= self.dropout_ratio < 1:
             raise self.error(f"dropout_ratio must be in [0, 1), got {self.dropout_ratio:g}", "dropout_param.dropout_ratio")
-        self.mask, self.factor = Blob((), np.uint8), 1.0  # a byte, where Caffe keeps 4
+        self.mask, self.factor = Blob((), np.uint8), 1.0  # one byte, where Caffe keeps 4
         self.copies = (int(self.phase == TRAIN), 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -72,7 +72,7 @@ class Dropout(Layer):
         keep = 1 - self.dropout_ratio
         if self.phase == TRAIN:
             self.mask.data[...] = dropout_mask(self.mask.shape, self.dropout_ratio, self.dtype)
-            # in the blobs' type, as Caffe's scale_
+            # Caffe's scale_ has the blobs' type.
             self.factor = float(self.dtype.type(1) / self.dtype.type(keep)) if self.scale_train else 1.0
         else:
             self.factor = 1.0 if self.scale_train else keep
@@ -89,7 +89,7 @@ class Dropout(Layer):
 
         def step(index: Index) -> None:
             if mask is not None:
-                np.multiply(x[index], mask[index], out=y[index])  # a NaN or inf that is dropped stays NaN, as in Caffe
+                np.multiply(x[index], mask[index], out=y[index])  # as in Caffe, a dropped NaN or inf gives NaN
                 if factor != 1:
                     y[index] *= factor
             else:

@@ -144,7 +144,7 @@ class Exp(Neuron):
         if param.base != -1 and param.base <= 0:
             raise self.error(f"base must be > 0, or -1 for e, got {param.base:g}", "exp_param.base")
         log_base = 1.0 if param.base == -1 else math.log(param.base)
-        self.scale, self.shift = log_base * param.scale, log_base * param.shift  # base ^ z = e ^ (z ln base)
+        self.scale, self.shift = log_base * param.scale, log_base * param.shift  # base^z = e^(z ln base)
 
     def constants(self) -> tuple[float, float, float]:
         return self.scale, self.shift, 0.0
@@ -260,7 +260,7 @@ class Power(Neuron):
     def value(self, x: Array, out: Array) -> None:
         param = self.param.power_param
         if param.power * param.scale == 0:
-            # 0.0 ** -1 raises in Python; a negative base would be complex
+            # NumPy's power: in Python, 0.0 ** -1 raises, and a negative base gives a complex number.
             out[...] = np.float64(param.shift) ** param.power if param.power else 1
             return
         np.multiply(x, param.scale, out=out)
@@ -271,7 +271,7 @@ class Power(Neuron):
     def slope(self, x: Array) -> Array:
         param = self.param.power_param
         factor = param.power * param.scale
-        if factor == 0 or param.power == 1:  # 0 * 0^-1 would be NaN
+        if factor == 0 or param.power == 1:  # the general formula would compute 0 * 0^-1, which is NaN
             return np.full_like(x, factor)
         return factor * np.power(param.shift + param.scale * x, param.power - 1)
 
@@ -364,7 +364,7 @@ class Sigmoid(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             y = top[0].data
-            np.multiply(top[0].diff, y * (1 - y), out=bottom[0].diff)  # from y: x may have been overwritten
+            np.multiply(top[0].diff, y * (1 - y), out=bottom[0].diff)  # uses y, because x may have been overwritten
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
@@ -374,7 +374,7 @@ class Sigmoid(Layer):
 
 def sigmoid(x: Array, *, out: Array | None = None) -> Array:
     """Return 1 / (1 + exp(-x)), of x's shape, in out if given. out may be x."""
-    y: Array = np.multiply(x, 0.5, out=out)  # (1 + tanh(x / 2)) / 2: exp(-x) would overflow
+    y: Array = np.multiply(x, 0.5, out=out)  # (1 + tanh(x / 2)) / 2, because exp(-x) would overflow
     np.tanh(y, out=y)
     y *= 0.5
     y += 0.5

@@ -30,7 +30,7 @@ class Neuron(Layer):
     keeps_input = True
     copies = (0, 0)
     kernel = ""
-    """Its forward kernel in cuda/neuron.cu; the backward one has _backward after that."""
+    """The name of its forward kernel in cuda/neuron.cu. The backward kernel's has the suffix _backward."""
 
     def value(self, x: Array, out: Array) -> None:
         """Write f(x) to out, which may be x."""
@@ -60,7 +60,7 @@ class Neuron(Layer):
 
         def step(index: Index) -> None:
             if kept is not None:
-                kept[index] = x[index]  # before y, the same memory, is written
+                kept[index] = x[index]  # before y is written, which may be x's memory
             with np.errstate(all="ignore"):
                 self.value(x[index], y[index])
 

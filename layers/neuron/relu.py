@@ -52,7 +52,7 @@ class ReLU(Channelwise):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = bottom[0].data
         if self.negative_slope < 0 and top[0] is bottom[0]:
-            self._sign.data[...] = x  # y has lost the sign of x
+            self._sign.data[...] = x  # y loses the sign of x
         x, y = x.reshape(-1), top[0].data.reshape(-1)
         each_block(x.shape, lambda index: relu(x[index], self.negative_slope, out=y[index]))
 
@@ -81,11 +81,12 @@ class ReLU(Channelwise):
 
     def _sign_of(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob:
         """Return the blob whose elements are positive where x is."""
-        # otherwise y > 0 exactly where x > 0: in place y serves
+        # Otherwise y > 0 exactly where x > 0, so y serves in place.
         return self._sign if self.negative_slope < 0 and top[0] is bottom[0] else bottom[0]
 
     def may_be_epilogue(self) -> bool:
-        return self.negative_slope >= 0 and super().may_be_epilogue()  # else backward in place needs the sign that y loses
+        # with a negative slope, backward in place needs the sign that y loses
+        return self.negative_slope >= 0 and super().may_be_epilogue()
 
     def epilogue(self, shape: tuple[int, ...]) -> Epilogue:
         return Epilogue(negative_slope=self.negative_slope)
@@ -122,9 +123,9 @@ class PReLU(Layer):
         self._input = SavedInput(self)
         if len(bottom[0].shape) < 2:
             raise self.error(f"needs 2 axes or more, the bottom has shape {bottom[0].shape}", "bottom")
-        if self.blobs:  # as Layer.learn: those that are there stay
+        if self.blobs:  # as in Layer.learn, existing blobs stay
             return
-        # a shared slope is a scalar blob, as in Caffe
+        # As in Caffe, a shared slope is a scalar blob.
         slopes = self.blobs.add_blob(*(() if param.channel_shared else (channels_of(bottom[0].shape),))).data
         if param.HasField("filler"):
             fill(slopes, param.filler)
@@ -148,7 +149,7 @@ class PReLU(Layer):
         x = by_channel(bottom[0].data)
         if top[0] is bottom[0] and (kept := self._input.array(bottom[0])) is not None:
             kept[...] = bottom[0].data
-        negative = np.minimum(x, 0) * self._slopes()  # before y, which may be x, is written
+        negative = np.minimum(x, 0) * self._slopes()  # before y is written, which may be x
         y = by_channel(top[0].data)
         np.maximum(x, 0, out=y)
         y += negative
@@ -174,12 +175,12 @@ class PReLU(Layer):
         x = by_channel((self._input.read() if top[0] is bottom[0] else bottom[0]).read_data())
         dy = by_channel(top[0].diff)
         if self.param_propagate_down[0]:
-            dslopes = sum_products(dy, np.minimum(x, 0))  # before dx, which in place overwrites dy
+            dslopes = sum_products(dy, np.minimum(x, 0))  # before dx, which overwrites dy in place
             slopes = self.blobs[0]
             slopes.diff[...] += dslopes if slopes.shape else dslopes.sum()
         if propagate_down[0]:
             positive = x > 0
-            factor = ~positive * self._slopes()  # slope at 0, as Caffe's x <= 0
+            factor = ~positive * self._slopes()  # the slope applies at 0 too: Caffe tests x <= 0
             factor += positive
             np.multiply(dy, factor, out=by_channel(bottom[0].diff))
 

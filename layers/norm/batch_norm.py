@@ -57,7 +57,7 @@ WHOSE |= {NVIDIA_17[:3]: "NVIDIA Caffe 0.17", NVIDIA_17: "NVIDIA Caffe 0.17"}
 HAPPYNEARS_FRACTION = 0.99
 """moving_average_fraction by default in caffe-windows; elsewhere it is 0.999."""
 COPIED = 2
-"""NVIDIA's first forwards, which copy the batch's statistics."""
+"""NVIDIA's first forwards, which copy the batch's statistics instead of averaging."""
 
 
 class BatchNorm(Forked, Channelwise):
@@ -86,7 +86,7 @@ class BatchNorm(Forked, Channelwise):
     copies = (0, 0)
     uses_kernels = ((epilogue_step,), ())
     channelwise = True
-    is_exact_alone = False  # forward subtracts the mean before it multiplies, which is more exact where it is far from 0
+    is_exact_alone = False  # forward subtracts the mean before it multiplies, which is more exact for a mean far from 0
     kinds = (
         Kind(WHOSE[BVLC], ("bvlc",), "3 blobs: mean and variance as sums, factor"),
         Kind(WHOSE[INTEL], ("intel",), "4 blobs, or 5, BVLC's first"),
@@ -110,9 +110,10 @@ class BatchNorm(Forked, Channelwise):
         if not param.add_eps_before_sqrt:
             wrong = "add_eps_before_sqrt: false, for a deviation of sqrt(var) + eps (Synopsys' Caffe), is not built in"
             raise self.error(wrong, "batch_norm_param.add_eps_before_sqrt")
-        self._normalised = Blob((0,), self.dtype)  # of the batch
+        self._normalised = Blob((0,), self.dtype)  # the batch's normalised values
         self.inverse_std = Blob((self._channels,), self.dtype)
-        self._mean = Blob(self.inverse_std.shape, self.dtype)  # on the GPU: the mean; in backward the gradient's two
+        # on the GPU: the mean; in backward, the two means of the gradient
+        self._mean = Blob(self.inverse_std.shape, self.dtype)
         self._lay_out(*layout_of(self.param, self.fork.name))
 
     def _lay_out(self, layout: Layout, why: str) -> None:
@@ -134,7 +135,7 @@ class BatchNorm(Forked, Channelwise):
         self.param_propagate_down = [name in LEARNT for name in layout]
         while len(self.param.param) < len(self.blobs):
             self.param.param.add()
-        # whatever the prototxt says: a solver would treat the statistics as weights
+        # In spite of the prototxt: a solver would treat the statistics as weights.
         for name, spec in zip(layout, self.param.param):
             if name not in LEARNT:
                 spec.lr_mult = spec.decay_mult = 0
@@ -152,7 +153,7 @@ class BatchNorm(Forked, Channelwise):
             return False
         given = caffe_pb2.LayerParameter(batch_norm_param=self.param.batch_norm_param)
         if self.choice and not self.choice.by_fork:
-            given.param.extend(self.param.param)  # otherwise their number is the fork's
+            given.param.extend(self.param.param)  # otherwise the fork decides their number
         try:
             layout, why = stored_layout(given, shapes, self.fork.name)
         except ValueError as error:
@@ -163,7 +164,7 @@ class BatchNorm(Forked, Channelwise):
             return False
         del self.blobs[:], self.param.param[:]
         if layout == NVIDIA_17:
-            self.param.batch_norm_param.scale_bias = True  # for whoever makes the layer anew
+            self.param.batch_norm_param.scale_bias = True  # for a layer built from these parameters
         self._lay_out(layout, why)
         return True
 
@@ -196,7 +197,7 @@ class BatchNorm(Forked, Channelwise):
                 "bottom",
             )
         top[0].reshape(bottom[0].shape)
-        if self._keeps_normalised() and not self.forward_only:  # (N, C, P), only where a backward may come
+        if self._keeps_normalised() and not self.forward_only:  # (N, C, P), kept only if backward may run
             self._normalised.reshape(bottom[0].shape)
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
@@ -220,7 +221,7 @@ class BatchNorm(Forked, Channelwise):
             if self._keeps_normalised() and not self.forward_only:
                 by_channel(self._normalised.data)[...] = y
         elif x.size:
-            # a later layer may overwrite y in place: backward needs a copy
+            # Backward needs a copy, because a later layer may overwrite y in place.
             normalised = y if self.forward_only else by_channel(self._normalised.data)
             mean, var = batch_statistics(x, self.eps, normalised, self.inverse_std.data, out=y)
             self._keep(mean, var, x.size // x.shape[1])
@@ -266,9 +267,9 @@ class BatchNorm(Forked, Channelwise):
                 stored = self.blobs[self.layout.index(name)].data
                 stored[...] = fraction * stored + (1 - fraction) * own
             return
-        unbiased = numbers / (numbers - 1) if numbers > 1 else 1.0  # of one number there is no estimate: Caffe leaves it
+        unbiased = numbers / (numbers - 1) if numbers > 1 else 1.0  # one number gives no estimate; Caffe leaves it
         mean_sum, var_sum, factor = (blob.data for blob in self.blobs[:3])
-        mean_sum[...] = self.fraction * mean_sum + mean  # sums, not means: the factor grows along and divides them
+        mean_sum[...] = self.fraction * mean_sum + mean  # weighted sums, not means: the factor grows with them and divides them
         var_sum[...] = self.fraction * var_sum + unbiased * var
         factor[...] = self.fraction * factor + 1
 
@@ -324,13 +325,14 @@ class BatchNorm(Forked, Channelwise):
         mean, var = statistics(self.values())
         inverse_std = 1 / np.sqrt(var + self.eps)
         self.inverse_std.data[...] = inverse_std
-        return Epilogue(inverse_std.astype(np.float64), -mean.astype(np.float64) * inverse_std)  # float64 until all are joined
+        # float64 until all epilogues are joined
+        return Epilogue(inverse_std.astype(np.float64), -mean.astype(np.float64) * inverse_std)
 
     def gradient(self) -> Epilogue:
         return Epilogue(vector(self.inverse_std))
 
     def device_epilogue(self, before: DeviceEpilogue, shape: tuple[int, ...]) -> DeviceEpilogue | None:
-        if len(shape) < 2 or self.layout != BVLC or before != DeviceEpilogue():  # other layouts run on the host on the GPU, too
+        if len(shape) < 2 or self.layout != BVLC or before != DeviceEpilogue():  # in GPU mode, other layouts run on the host
             return None
         mean, variance, factor = self.blobs
         return replace(before, sums=(mean, variance, factor), eps=self.eps, inverse_std=self.inverse_std)
@@ -348,11 +350,11 @@ def batch_statistics(x: Array, eps: float, normalised: Array, inverse_std: Array
     def step(c: slice) -> None:
         own = normalised[:, c]
         mean[c] = x[:, c].mean(axis=(0, 2))
-        np.subtract(x[:, c], mean[c, None], out=own)  # centred first: mean(x^2) - mean^2 would cancel
+        np.subtract(x[:, c], mean[c, None], out=own)  # centred first, because mean(x^2) - mean^2 would cancel
         var[c] = sum_products(own, own) / numbers
         inverse_std[c] = 1 / np.sqrt(var[c] + eps)
         own *= inverse_std[c, None]
-        if normalised is not out:  # last, since out may be x
+        if normalised is not out:  # last, because out may be x
             out[:, c] = own
 
     each_channels(x.shape, step)
@@ -369,7 +371,7 @@ def batch_norm_backward(dy: Array, normalised: Array, inverse_std: Array, out: A
     def step(c: slice) -> None:
         y, dx = normalised[:, c], out[:, c]
         mean = dy[:, c].mean(axis=(0, 2))
-        product = sum_products(dy[:, c], y) / numbers  # both means before dx, which may be dy, is written
+        product = sum_products(dy[:, c], y) / numbers  # both means before dx is written, which may be dy
         np.subtract(dy[:, c], mean[:, None], out=dx)
         dx -= y * product[:, None]
         dx *= inverse_std[c, None]

@@ -19,12 +19,12 @@ BVLC: Layout = ("mean_sum", "variance_sum", "factor")
 NVIDIA_17: Layout = ("mean", "variance", "correction", "scale", "bias")
 NVIDIA_15: Layout = ("scale", "bias", "mean", "variance", "correction")
 INTEL: Layout = (*BVLC, "scale", "bias")
-"""With bias_term: false without the last."""
+"""The layout of Intel's; with bias_term: false, the last one is missing."""
 LEARNT = ("scale", "bias")
 LAYOUTS = "BVLC's has 3 blobs (mean and variance as sums, factor), Intel's 4 or 5, NVIDIA's of 0.15 5, of 0.17 3 or 5"
 BY_FORK = "by the fork"
 NVIDIA_LEAST_EPS = 1e-5
-"""0.17's least eps."""
+"""The least eps of 0.17."""
 TITLES = {
     BVLC: "BVLC's", NVIDIA_17: "NVIDIA's of 0.17", NVIDIA_17[:3]: "NVIDIA's of 0.17 without scale_bias",
     NVIDIA_15: "NVIDIA's of 0.15", INTEL: "Intel's", INTEL[:4]: "Intel's without bias",
@@ -65,12 +65,12 @@ def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int
     if len(counts) != len(NVIDIA_15):
         raise ValueError(f"{LAYOUTS}, but the weights store {len(counts)}")
     if param.batch_norm_param.HasField("scale_bias"):
-        return told, why  # where that is not what is stored, unlike says so
+        return told, why  # if the stored blobs differ, `unlike` reports it
     if counts[-1] == 1 < counts[2]:
         return NVIDIA_15, stored
     if counts[2] == 1 < counts[-1]:
         return (INTEL if fork == "intel" else NVIDIA_17), stored
-    # one channel
+    # With one channel, all blobs have one number.
     if told == NVIDIA_17 and fork != "nv17":
         way = ways("--fork nv15 or nv17", "Net's fork=")
         raise ValueError(f"of one channel, 5 blobs may be NVIDIA 0.15's or 0.17's: give {way}")
@@ -93,7 +93,8 @@ def unlike(layout: Layout, shapes: Sequence[Sequence[int]]) -> str:
 def statistics(blobs: Mapping[str, Array]) -> tuple[Array, Array]:
     """Return the mean (C,) and variance (C,) from the blobs by name."""
     if "mean" in blobs:
-        correction = blobs["correction"][0] or 1  # 1 in NVIDIA's files; Intel's of the same shapes have sums and their factor
+        # 1 in NVIDIA's files; Intel's files have the same shapes, but sums and a factor
+        correction = blobs["correction"][0] or 1
         return blobs["mean"] / correction, blobs["variance"] / correction
     return global_statistics(*(blobs[name] for name in BVLC))
 
@@ -105,7 +106,7 @@ def least_eps(layout: Layout) -> float:
 
 def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[Array, Array]:
     """Return the mean (C,) and variance (C,) from BVLC's sums (C,), (C,) and factor (1,)."""
-    inverse = 1 / factor[0] if factor[0] != 0 else factor[0]  # before any training: mean and variance 0
+    inverse = 1 / factor[0] if factor[0] != 0 else factor[0]  # 0 before training: mean and variance are then 0
     return mean_sum * inverse, var_sum * inverse
 
 

@@ -63,7 +63,7 @@ class BN(Forked):
         Kind(SEGNET, ("segnet", "noh", "synopsys"), f"{len(BLOBS[SEGNET])} blobs: {', '.join(BLOBS[SEGNET])}"),
     )
     kind: str
-    """PSPNET or SEGNET; "" until something tells it."""
+    """PSPNET or SEGNET; "" until it is known."""
     inverse_std: Blob
     """1 / sqrt(var + eps) of the last forward, (C,); 1 with INFERENCE."""
 
@@ -80,7 +80,7 @@ class BN(Forked):
         self._mean, self.inverse_std = (Blob((bottom[0].shape[1],), self.dtype) for _ in range(2))
         self._kept = Blob((0,), self.dtype)
         self.of_batch = False
-        """Whether mean and var are the batch's."""
+        """True if mean and var are the batch's."""
         self._specs = [caffe_pb2.ParamSpec.FromString(spec.SerializeToString()) for spec in self.param.param]
         if kind:
             self._make(kind)
@@ -139,7 +139,7 @@ class BN(Forked):
             self.warn(text, "type")
         param = self.param.bn_param
         if stored == PSPNET:
-            param.frozen = False  # a field that tells the kind to whoever makes the layer anew
+            param.frozen = False  # a field that fixes the kind for a layer built from these parameters
         else:
             param.bn_mode = caffe_pb2.BNParameter.LEARN
         del self.blobs[:], self.param.param[:]
@@ -180,7 +180,7 @@ class BN(Forked):
         return not self.forward_only and (self.of_batch or (top[0] is bottom[0] and not self.frozen))
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
-        if t:  # the further tops are the statistics
+        if t:  # the other tops are the statistics
             return None
         return (Axis(statistics=self.of_batch),) * len(bottom[b].shape[2:])
 

@@ -27,13 +27,13 @@ from minicaffe.threads import Scratch, parts, run
 WITHIN_CHANNEL = caffe_pb2.LRNParameter.NormRegion.Value("WITHIN_CHANNEL")
 
 BLOCK = 1 << 17
-"""About how many numbers are worked on at a time, so that they stay in cache."""
+"""Approximate count of numbers processed at a time, so that they stay in cache."""
 
 SHORTEST_RUN = 64
-"""Fewest pixels of a map taken at a time."""
+"""Least pixels of a map taken at a time."""
 
 CHANNELS, PIXELS = (0,), (1, 2)
-"""The axes of a part that sums go over."""
+"""The axes of a part along which sums run."""
 
 
 class Neighbours(NamedTuple):
@@ -77,8 +77,8 @@ def _normalise(around: Neighbours, axes: Sequence[int], scratch: Scratch, x: Arr
 def _normalise_backward(around: Neighbours, axes: Sequence[int], scratch: Scratch, x: Array, dy: Array, dx: Array) -> None:
     scale = _scale(around, axes, scratch, x)
     direct = powered(scale, around.beta, scratch)
-    np.divide(dy, direct, out=direct)  # dy scale^-beta: through x in the numerator
-    # x_j is in the scale of its neighbours: 2 alpha beta x_j * sum over them of dy x scale^(-beta - 1)
+    np.divide(dy, direct, out=direct)  # dy scale^-beta: the gradient through x in the numerator
+    # x_j is part of its neighbours' scales: 2 alpha beta x_j * the sum over them of dy x scale^(-beta - 1).
     ratio = np.divide(x, scale, out=scale)
     ratio *= direct
     shares = neighbour_sum(ratio, axes, around.size, scratch)
@@ -114,10 +114,10 @@ def _parts(axes: Sequence[int], *arrays: Array) -> list[tuple[Array, ...]]:
     """
     n, c, h, w = arrays[0].shape
     if axes == PIXELS:
-        # a neighbourhood spans the map: never cut one
+        # A neighbourhood spans the map, so maps stay whole.
         step, maps = max(BLOCK // max(h * w, 1), 1), [x.reshape(n * c, h, w) for x in arrays]
         return [tuple(x[start : start + step] for x in maps) for start in range(0, n * c, step)]
-    # it spans the channels, and no pixel beside
+    # A neighbourhood spans the channels and a single pixel.
     step, flat = max(BLOCK // max(c, 1), SHORTEST_RUN), [x.reshape(n, c, h * w) for x in arrays]
     starts = range(0, h * w, step)
     return [tuple(x[image, :, start : start + step] for x in flat) for image in range(n) for start in starts]
@@ -127,11 +127,11 @@ def neighbour_sum(x: Array, axes: Sequence[int], size: int, scratch: Scratch, fu
     """Return the sum of function(x) over `size` (odd) neighbours on the given axes, 0 past the ends; in scratch."""
     for axis in axes:
         source = np.moveaxis(x, axis, 0)
-        half = min(size // 2, max(len(source) - 1, 0))  # further away there is nothing
+        half = min(size // 2, max(len(source) - 1, 0))  # at most the axis: nothing lies further away
         padded = scratch("padded", len(source) + 2 * half, *source.shape[1:])
         padded[:half] = padded[half + len(source) :] = 0
         function(source, out=padded[half : half + len(source)])
-        # squared once, on the first axis; `padded` is free again
+        # Values are squared once, on the first axis; `padded` is then free.
         x, function = np.moveaxis(window_sum(padded, 2 * half + 1, scratch), 0, axis), np.positive
     return x
 
@@ -141,16 +141,16 @@ def window_sum(x: Array, size: int, scratch: Scratch) -> Array:
 
     windows: the sums over 1, 2, 4, ... elements; the size's binary digits select which of them are added up.
     """
-    length, windows, width, done = len(x) - size + 1, x, 1, 1  # size is odd: x itself is the first summand
+    length, windows, width, done = len(x) - size + 1, x, 1, 1  # size is odd, so x itself is the first summand
     total, out = x[:length], scratch("total", length, *x.shape[1:])
     while 2 * width <= size:
         next_windows = scratch(f"windows {width}", len(windows) - width, *x.shape[1:])
         windows = np.add(windows[:-width], windows[width:], out=next_windows)
         width *= 2
         if size & width:
-            total = np.add(total, windows[done : done + length], out=out)  # done: how many places of each window are in total
+            total = np.add(total, windows[done : done + length], out=out)  # `done` places of each window are in total
             done += width
-    if size == 1:  # the loop has not run: total is still x
+    if size == 1:  # the loop has not run, so total is still x
         out[...] = total
     return out
 
@@ -196,10 +196,10 @@ class LRN(Layer):
             raise self.error(f"local_size must be odd, got {param.local_size}", "lrn_param.local_size")
         within = param.norm_region == WITHIN_CHANNEL
         self.axes = PIXELS if within else CHANNELS
-        # Caffe's WITHIN_CHANNEL ends in a Power layer whose shift is always 1
+        # Caffe's WITHIN_CHANNEL ends in a Power layer whose shift is always 1.
         self.size, self.beta, self.k = param.local_size, param.beta, 1.0 if within else param.k
         self.alpha = param.alpha / param.local_size ** len(self.axes)
-        self._ratio = Blob((0,), self.dtype)  # on the GPU: what backward adds up
+        self._ratio = Blob((0,), self.dtype)  # on the GPU: the ratio that backward adds up
         self.uses_kernels = WITHIN if within else ACROSS
 
     @property
@@ -226,7 +226,7 @@ class LRN(Layer):
     def _neighbours(self, x: Blob) -> tuple[int, ...]:
         """Return the length and stride of the one or two axes that sums run over, and their reach."""
         _, c, h, w = x.shape
-        # the second axis of one element adds nothing across channels
+        # Across channels, the second axis has one element and adds nothing.
         return (*((h, w, w, 1) if len(self.axes) == 2 else (c, h * w, 1, 1)), self.size // 2)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

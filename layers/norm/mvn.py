@@ -34,7 +34,7 @@ class MVN(Layer):
     weight_names = ()
     copies = (1, 1)
     axes: tuple[int, ...]
-    """The top's axes that a mean is taken over."""
+    """The top's axes along which a mean is taken."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.param.mvn_param.add_eps_before_sqrt:
@@ -62,9 +62,9 @@ class MVN(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = top[0].data
         x = bottom[0].data.reshape(y.shape)
-        np.subtract(x, mean(x, self.axes), out=y)  # centred first: the variance below cannot cancel
+        np.subtract(x, mean(x, self.axes), out=y)  # centred first, so that the variance cannot cancel
         if self.param.mvn_param.normalize_variance:
-            # eps outside the root, as in Caffe
+            # As in Caffe, eps is outside the root.
             self._scale.data[...] = np.sqrt(mean(y * y, self.axes)) + self.dtype.type(self.param.mvn_param.eps)
             y /= self._scale.data
 
@@ -74,7 +74,7 @@ class MVN(Layer):
         y, dy = top[0].data, top[0].diff
         dx = bottom[0].diff.reshape(y.shape)
         if self.param.mvn_param.normalize_variance:
-            along_y = y * mean(y * dy, self.axes)  # before dx, which may be dy, is written
+            along_y = y * mean(y * dy, self.axes)  # before dx is written, which may be dy
             np.subtract(dy, mean(dy, self.axes), out=dx)
             dx -= along_y
             dx /= self._scale.read_data()

@@ -31,9 +31,9 @@ from minicaffe.reads import Axis
 
 SSD, HAPPYNEAR = "SSD", "happynear"
 SSDS = ("ssd", "refinedet", "beniz", "mkfrcnn", "nv17", "yolo", "intel", "synopsys", "textboxes", "opencv")
-"""The forks with SSD's."""
+"""The forks with SSD's layer."""
 LEAST = 1e-6
-"""What happynear's adds to the sums."""
+"""The number that happynear's layer adds to the sums."""
 
 
 class Normalize(Forked):
@@ -63,7 +63,7 @@ class Normalize(Forked):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._check_axes(bottom[0])
         self._norm = Blob((0,), self.dtype)
-        self._along = Blob((0,), self.dtype)  # on the GPU, in backward
+        self._along = Blob((0,), self.dtype)  # on the GPU, for backward
         self._channels = bottom[0].shape[1]
         self._make(self._kind_given(len(top)) or self.choose_by_fork())
 
@@ -116,7 +116,7 @@ class Normalize(Forked):
         if self.choice:
             text = f"the weights store {len(shapes)} blobs: it is {stored}'s, whatever the fork {self.fork.name} has"
             self.warn(text, "type")
-        # a block that tells the kind to whoever makes the layer anew
+        # A block that fixes the kind for a layer built from these parameters.
         (self.param.norm_param if shapes else self.param.normalize_param).SetInParent()
         del self.blobs[:]
         self._make(self.choose(stored, f"{len(shapes)} stored blobs"))
@@ -254,8 +254,8 @@ def lengths(x: Array, eps: float, across_spatial: bool) -> Array:
 
 def normalize_backward(x: Array, g: Array, norm: Array) -> Array:
     """Return the gradient in x (N, C, P) of x / norm, given the quotient's gradient g (N, C, P) and norm (N, 1, P or 1)."""
-    axes = (1, 2) if norm.shape[2] == 1 != x.shape[2] else 1  # one length for an image of several positions
+    axes = (1, 2) if norm.shape[2] == 1 != x.shape[2] else 1  # one length for all positions of an image
     along = (g * x).sum(axis=axes, keepdims=True)
-    # the part of g along x changes only the length, which is divided out
+    # The part of g along x changes only the length, which the division removes.
     dx: Array = (g - x * (along / np.square(norm))) / norm
     return dx

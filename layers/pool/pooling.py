@@ -35,7 +35,7 @@ MAX, AVE, STOCHASTIC = Param.MAX, Param.AVE, Param.STOCHASTIC
 INTEL = "Intel"
 
 LEAST_BYTES = 1 << 20
-"""Fewest bytes of maps that are worth a thread."""
+"""Least bytes of maps that are worth a thread."""
 
 
 class Pooling(Forked):
@@ -64,7 +64,7 @@ class Pooling(Forked):
         self._read_fork(param)
         self.method = AVE if is_average(param) else param.pool
         self.counts_padding = counts_padding(param)
-        self._argmax = Blob((0,), np.int32)  # on the GPU, in backward
+        self._argmax = Blob((0,), np.int32)  # on the GPU, for backward
         self._chosen = np.empty(0, np.int32)
         if len(top) > 1 and self.method != MAX:
             raise self.error("only MAX pooling has a second top, the mask", "top[1]")
@@ -88,7 +88,7 @@ class Pooling(Forked):
         if len(shape) != 4:
             raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
         param, spatial = self.param.pooling_param, shape[2:]
-        kernel = spatial if param.global_pooling else self._kernel  # at each reshape: the map's size may change
+        kernel = spatial if param.global_pooling else self._kernel  # in each reshape, because the map's size may change
         self.rows, self.columns = pool_axes(spatial, kernel, self._stride, self._pad, self.floor, self.counts_padding)
         pooled = (self.rows.pooled, self.columns.pooled)
         if min(pooled) < 1 or min(spatial) < 1:
@@ -118,8 +118,8 @@ class Pooling(Forked):
         maps, pixels, windows = math.prod(bottom[0].shape[:2]), rows.size * columns.size, rows.pooled * columns.pooled
         if self.phase == TRAIN:  # running sums, y, taps, random numbers and thresholds
             return 5 * size * min(maps, maps_at_once(size * pixels)) * windows
-        made = pixels + 2 * rows.pooled * columns.size + 3 * windows  # squares, what reduce_windows makes, sums
-        if backward:  # backward makes them once more, beside sums and dx
+        made = pixels + 2 * rows.pooled * columns.size + 3 * windows  # squares, the temporaries of reduce_windows, and sums
+        if backward:  # backward makes them again, next to sums and dx
             made += pixels + 2 * windows
         tasks = _tasks(maps, size * pixels)
         return len(tasks) * size * min(-(-maps // len(tasks)), maps_at_once(size * pixels)) * made
@@ -129,8 +129,8 @@ class Pooling(Forked):
         y, *mask = (_planes(blob.data) for blob in top)
         if self.method == STOCHASTIC and self.phase == TRAIN:
             if self._chosen.shape != y.shape:
-                self._chosen = np.empty(y.shape, np.int32)  # backward goes where forward drew
-            for block in plane_blocks(x):  # one after the other: they draw from one generator
+                self._chosen = np.empty(y.shape, np.int32)  # backward follows the taps that forward drew
+            for block in plane_blocks(x):  # one by one, because they draw from one generator
                 y[block], self._chosen[block] = methods.stochastic_pool(x[block], rows, columns)
             return
 
@@ -166,7 +166,7 @@ class Pooling(Forked):
         """Launch one thread for each window, or 32 if a large map has one window."""
         rows, columns = self.rows, self.columns
         if rows.pooled * columns.pooled == 1 and rows.size * columns.size > 32:
-            blocks = -(-windows // 8)  # 8 warps in a block, each with a window
+            blocks = -(-windows // 8)  # 8 warps for each block, one window for each warp
             launch_blocks(f"{kernel}_whole", self.dtype, (blocks, 1), (32, 8, 1), windows, x, *self._geometry(), *results)
         else:
             self.launch(kernel, windows, windows, x, *self._geometry(), *results)
@@ -177,7 +177,7 @@ class Pooling(Forked):
         The kernel is at most the padded map.
         """
         r, c = self.rows, self.columns
-        # the sum of a place and any kernel must fit an int
+        # The sum of a place and the kernel must fit an int.
         kernel = min(r.kernel, r.size + 2 * r.pad), min(c.kernel, c.size + 2 * c.pad)
         return r.size, c.size, r.pooled, c.pooled, *kernel, r.stride, c.stride, r.pad, c.pad, int(self.counts_padding)
 
@@ -210,7 +210,7 @@ class Pooling(Forked):
                 return
             self._argmax.reshape(top[0].shape)
             argmax = self._argmax.device_data("write")
-            # no y, no mask: the winners alone
+            # 0 for y and mask: only the winners are needed.
             self._launch_windows("pooling.max_pool", top[0].count, bottom[0].device_data("read"), 0, 0, argmax)
             self.launch("pooling.max_pool_backward", count, count, dy, argmax, *sizes, dx)
 

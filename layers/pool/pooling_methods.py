@@ -19,7 +19,7 @@ from .pooling_windows import LOWEST, PoolAxis, reduce_windows, window_taps, wind
 
 def max_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
     """Return the maxima y (..., PH, PW) of x (..., H, W), in out if given."""
-    # fmax, not maximum: a NaN loses, as with Caffe's >
+    # fmax, not maximum: as with Caffe's >, a NaN loses.
     return reduce_windows(np.fmax, x, rows, columns, LOWEST, out=out, scratch=scratch)
 
 
@@ -58,14 +58,14 @@ def max_pool_gradient(
     scratch = scratch or Scratch(x.dtype)
     index = max_pool_places(x, rows, columns, scratch("maxima", *dy.shape), scratch)
     won = index >= 0
-    # from an index of the map to one of all maps
+    # From an index in one map to an index in all maps.
     index += np.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1) * (rows.size * columns.size)
     places, gradient = (index.reshape(-1), dy.reshape(-1)) if won.all() else (index[won], dy[won])
     dx[...] = 0
-    if rows.overlap or columns.overlap:  # a pixel may win several windows
+    if rows.overlap or columns.overlap:  # a pixel may win in several windows
         np.add.at(dx.reshape(-1), places, gradient)
     else:
-        dx.reshape(-1)[places] = gradient  # much faster than add.at
+        dx.reshape(-1)[places] = gradient  # faster than add.at
 
 
 def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
@@ -74,10 +74,10 @@ def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = No
     The divisor counts padding up to H + pad, W + pad.
     """
     sizes = divisors(rows, columns, x.dtype)
-    with np.errstate(divide="ignore", invalid="ignore"):  # an empty window's length may be 0: NaN, as in Caffe
+    with np.errstate(divide="ignore", invalid="ignore"):  # as in Caffe, an empty window of length 0 gives NaN
         if rows.one and columns.one:
             pixels = rows.size * columns.size
-            # as a product: NumPy's sums of short rows take seven times as long
+            # A product, because NumPy's sums of short rows are slow.
             y = np.matmul(x.reshape(-1, pixels), np.ones((pixels, 1), x.dtype)).reshape(*x.shape[:-2], 1, 1)
             mean: Array = np.divide(y, sizes, out=out)
             return mean
@@ -107,13 +107,13 @@ def stochastic_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> tuple[Array,
 
     A pixel's probability is x / sum(x).
     """
-    # running: the sum of a window's pixels up to this tap
+    # running: the sum of a window's pixels up to this tap.
     running, y = np.zeros((2, *x.shape[:-2], rows.pooled, columns.pooled), x.dtype)
     chosen = np.full(y.shape, -1, np.int32)
     for windows, pixels in window_taps(rows, columns):
         running[windows] += x[pixels]
     threshold = rng.generator().random(y.shape, y.dtype) * running
-    # the same sums in the same order reach the threshold, at the last tap if not before
+    # The same sums in the same order always reach the threshold, at the last tap at the latest.
     running[...] = 0
     for tap, (windows, pixels) in enumerate(window_taps(rows, columns)):
         value = x[pixels]
@@ -136,7 +136,7 @@ def weighted_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> Array:
     """Return stochastic pooling's expectation, for TEST: sum(x^2) / sum(x) of each window, 0 unless sum(x) > 0."""
     total = reduce_windows(np.add, x, rows, columns, 0.0)
     squares = reduce_windows(np.add, x * x, rows, columns, 0.0)
-    y = np.zeros_like(total)  # Caffe's value where a window sums to 0
+    y = np.zeros_like(total)  # Caffe's value for a window that sums to 0
     np.divide(squares, total, out=y, where=total > 0)
     return y
 
@@ -147,7 +147,7 @@ def weighted_pool_gradient(dy: Array, x: Array, rows: PoolAxis, columns: PoolAxi
     scaled = np.divide(dy, total, out=np.zeros_like(total), where=total > 0)
     windows_backward(scaled, rows, columns, dx)
     dx *= 2 * x  # dy x^2 / sum: the square's derivative, then the sum's
-    # dx still lacks -y / sum of every window
+    # Subtract the second term: y / sum of each window.
     weighted = np.empty_like(dx)
     windows_backward(scaled * weighted_pool(x, rows, columns), rows, columns, weighted)
     dx -= weighted

@@ -27,13 +27,13 @@ Index = tuple[EllipsisType, slice, slice]
 """An index of the last two axes."""
 
 LOWEST = float(-np.finfo(np.float32).max)
-"""What the maximum of an empty window is; a pixel that is not above it (NaN, -inf) never wins."""
+"""The maximum of an empty window. A pixel that is not above it (NaN, -inf) never wins."""
 
 BLOCK_BYTES = 1 << 21
-"""About how many bytes of maps are pooled at a time, so that what is made on the way stays in cache."""
+"""Approximate bytes of maps pooled at a time, so that temporaries stay in cache."""
 
 LINE = 16
-"""Numbers of a line of the cache: passes over rows that begin with one are faster."""
+"""Numbers of a cache line. Passes over rows that begin with a line are faster."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class PoolAxis:
         """Return the number of windows; below 1 if the map is too small."""
         room = self.size + 2 * self.pad - self.kernel
         pooled = (room // self.stride if self.floor else -(-room // self.stride)) + 1
-        # Caffe's clip: the last window must start on the map, not in the padding behind it
+        # As in Caffe, the last window must start on the map, not in the padding after it.
         return pooled - (self.clip and (pooled - 1) * self.stride >= self.size + self.pad)
 
     def taps(self) -> Iterator[tuple[slice, slice]]:
         """Yield for each tap of the kernel the windows in which it lies on the map, and its pixels."""
-        for tap in range(min(self.kernel, self.size + self.pad)):  # later taps lie past the map, whatever the window
+        for tap in range(min(self.kernel, self.size + self.pad)):  # later taps lie past the map in all windows
             offset = tap - self.pad
             first = max(0, -(offset // self.stride))
-            # the last window whose pixel is still below size
+            # The last window whose pixel is below size.
             last = min(self.pooled - 1, (self.size - 1 - offset) // self.stride)
             if first <= last:
                 pixels = slice(first * self.stride + offset, last * self.stride + offset + 1, self.stride)
@@ -73,7 +73,7 @@ class PoolAxis:
 
     def offsets(self) -> NDArray[np.intp]:
         """Return each tap's pixel in the window that starts at -pad, in the order of taps()."""
-        # a tap off the map in all windows has no entry, as in taps()
+        # As in taps(), a tap off the map in all windows has no entry.
         return np.array([pixels.start - windows.start * self.stride for windows, pixels in self.taps()], np.intp)
 
     @property
@@ -114,7 +114,7 @@ def pool_axes(
 ) -> tuple[PoolAxis, PoolAxis]:
     """Return the windows of a map on its rows and on its columns. Padding on either axis clips both, as in Caffe."""
     rows, columns = (
-        # with a stride past the padded map the second window is empty, wherever it is: it stays near, and integers small
+        # Cap the stride, to keep integers small: with a stride past the padded map, the second window is empty anyway.
         PoolAxis(size, k, min(s, max(size + 2 * p, k) + 1), p, floor, any(pad), counts_padding)
         for size, k, s, p in zip(spatial, kernel, stride, pad, strict=True)
     )
@@ -137,25 +137,25 @@ def reduce_windows(
     every stride-th is taken. NumPy processes four adjacent pixels in the time of one strided pixel.
     """
     scratch = scratch or Scratch(x.dtype)
-    line = LINE if columns.size >= 8 * LINE else 1  # where rows begin, and the map in them after its padding
+    line = LINE if columns.size >= 8 * LINE else 1  # alignment of the rows, and of the map in them after its padding
     left = -(-columns.pad // line) * line
     end = left + columns.size
     width = -(-max(end, left - columns.pad + columns.reach) // line) * line
     by_row = scratch("by row", *x.shape[:-2], rows.pooled, width)
-    by_row[..., :left] = by_row[..., end:] = start  # the padding, and what fills up the last line
+    by_row[..., :left] = by_row[..., end:] = start  # the padding, and the rest of the last line
     reduce_rows(operation, x, rows, start, by_row[..., left:end])
     y = np.empty((*by_row.shape[:-1], columns.pooled), x.dtype) if out is None else out
     first, taps = left - columns.pad, min(columns.kernel, columns.size + columns.pad)
     last = first + (columns.pooled - 1) * columns.stride + 1
-    if width > 4 * columns.pooled:  # few windows: picking each tap's pixels beats passes over all
+    if width > 4 * columns.pooled:  # with few windows, picking each tap's pixels is faster than passes over all
         y[...] = by_row[..., first : last : columns.stride]
         for tap in range(1, taps):
-            # by_row has the padding: no tap leaves it
+            # by_row includes the padding, so no tap leaves it.
             operation(y, by_row[..., first + tap : last + tap : columns.stride], out=y)
     else:
         y[...] = _reduce_runs(operation, by_row, taps, scratch)[..., first : last : columns.stride]
     empty = scratch("empty", *y.shape)
-    empty[...] = start  # an array: fmax of an array and a number takes ten times as long
+    empty[...] = start  # an array: fmax of an array and a number is slow
     return operation(y, empty, out=y)  # type: ignore[no-any-return]
 
 
@@ -166,7 +166,7 @@ def _reduce_runs(operation: np.ufunc, x: Array, taps: int, scratch: Scratch) -> 
     windows, flat = scratch("windows", *x.shape), x.reshape(-1)
     length = max(flat.size - taps + 1, 0)
     total = windows.reshape(-1)[:length]
-    with np.errstate(over="ignore", invalid="ignore"):  # what crosses the end of a row may overflow; nobody takes it
+    with np.errstate(over="ignore", invalid="ignore"):  # windows across the end of a row may overflow; they are never read
         operation(flat[:length], flat[1 : length + 1], out=total)
         for tap in range(2, taps):
             operation(total, flat[tap : length + tap], out=total)
@@ -177,7 +177,7 @@ def reduce_rows(operation: np.ufunc, x: Array, rows: PoolAxis, start: float, y: 
     """Compute y (..., PH, W): each window's rows of x (..., H, W) reduced with operation; start for empty windows."""
     (windows, pixels), *taps = rows.taps()
     y[..., : windows.start, :] = y[..., windows.stop :, :] = start
-    if taps and taps[0][0] == windows:  # two taps in the first pass: no copy of the first
+    if taps and taps[0][0] == windows:  # the first pass combines two taps, which saves a copy
         operation(x[..., pixels, :], x[..., taps.pop(0)[1], :], out=y[..., windows, :])
     else:
         y[..., windows, :] = x[..., pixels, :]
@@ -188,7 +188,7 @@ def reduce_rows(operation: np.ufunc, x: Array, rows: PoolAxis, start: float, y: 
 
 def windows_backward(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
     """Compute dx (..., H, W): for each pixel the sum of its windows' dy (..., PH, PW). dx is overwritten."""
-    by_row = np.zeros((*dy.shape[:-1], columns.size), dy.dtype)  # columns first: rows are then whole passes
+    by_row = np.zeros((*dy.shape[:-1], columns.size), dy.dtype)  # columns first, so that the passes over rows add whole rows
     for windows, pixels in columns.taps():
         by_row[..., pixels] += dy[..., windows]
     dx[...] = 0
@@ -241,7 +241,7 @@ def read_sizes(layer: Layer, param: caffe_pb2.PoolingParameter) -> tuple[Pair, P
         raise layer.error(f"the stride must be > 0 on both axes, got {stride}", "pooling_param.stride")
     if any(pad) and param.pool == caffe_pb2.PoolingParameter.STOCHASTIC:
         raise layer.error("padding is for MAX and AVE pooling, not for STOCHASTIC", "pooling_param.pad")
-    if any(pad) and any(p >= k for p, k in zip(pad, kernel)):  # else a window could lie in the padding alone
+    if any(pad) and any(p >= k for p, k in zip(pad, kernel)):  # otherwise a window could lie in the padding alone
         raise layer.error(f"pad {pad} must be smaller than the kernel {kernel}", "pooling_param.pad")
     return kernel, stride, pad
 

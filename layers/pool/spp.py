@@ -34,7 +34,7 @@ class SPP(Layer):
     weight_names = ()
     copies = (0, 1)
     levels: list[tuple[Pooling, Blob]]
-    """Each level's pooling and what it gives, (N, C, bins, bins)."""
+    """Each level's pooling and its result (N, C, bins, bins)."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.height = self.param.spp_param.pyramid_height
@@ -50,11 +50,11 @@ class SPP(Layer):
         if shape[2:] != self._spatial:  # kernels and pads depend on the map's size
             self.levels = [(self._pooling(bottom[0], level), Blob((), self.dtype)) for level in range(self.height)]
             self._spatial = shape[2:]
-        self._x.reshape(shape)  # x's data with a diff that each level may overwrite
+        self._x.reshape(shape)  # shares x's data; each level may overwrite its diff
         for pooling, y in self.levels:
             pooling.reshape(bottom, [y])
         bins = sum(4**level for level in range(self.height))
-        # Caffe skips Flatten and Concat for one level
+        # With one level, Caffe skips Flatten and Concat.
         top[0].reshape(*((*shape[:2], 1, 1) if self.height == 1 else (shape[0], shape[1] * bins)))
 
     def _pooling(self, bottom: Blob, level: int) -> Pooling:
@@ -74,14 +74,14 @@ class SPP(Layer):
         pool.kernel_h, pool.kernel_w = pool.stride_h, pool.stride_w = kernel
         pool.pad_h, pool.pad_w = pad
         pooling = Pooling(inner, phase=self.phase, dtype=self.dtype, source=self.source)
-        pooling.setup([bottom], [bottom])  # setup counts the tops and looks no further
+        pooling.setup([bottom], [bottom])  # setup reads only the number of tops
         return pooling
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         images = bottom[0].shape[0]
         for pooling, y in self.levels:
             pooling.forward_on_host(bottom, [y])
-        # an empty batch has 0 / 1 numbers an image
+        # max: an empty batch has no numbers for an image.
         parts = [y.data.reshape(images, y.count // max(1, images)) for _, y in self.levels]
         np.concatenate(parts, axis=1, out=top[0].data.reshape(images, top[0].count // max(1, images)))
 

@@ -23,7 +23,7 @@ PIECE = 1 << 15
 """Indices converted at once: 256 KB, which stay in a core's cache."""
 
 Places = Callable[[], Iterator[tuple[slice, NDArray[np.intp]]]]
-"""Piece by piece of the numbers of some maps: the piece, and its pixels (maps, numbers), counted through all those maps."""
+"""Yields pieces of some maps' numbers: the piece, and its pixels (maps, numbers), counted through all these maps."""
 
 
 def put_by_definition(x: Array, mask: Array, y: Array) -> bool:
@@ -83,7 +83,7 @@ def put_gradient(layer: Layer, dy: Array, mask: Array, dx: Array) -> None:
         pixels, out = dy_maps[maps].reshape(-1), dx_maps[maps]
         taken = np.zeros(len(pixels), bool)
         for part, index in places():
-            np.take(pixels, index, out=out[:, part], mode="clip")  # clip: without a copy of out
+            np.take(pixels, index, out=out[:, part], mode="clip")  # "clip" avoids a copy of out
             taken[index.reshape(-1)] = True  # a flat index is faster here
         if np.count_nonzero(taken) < out.size:
             numbers, last = np.arange(out.size).reshape(out.shape), np.empty(len(pixels), np.intp)

@@ -24,11 +24,11 @@ from minicaffe.files import read_text
 FOLDERS = ("", "rpn", "lib/rpn")
 """Places of the file below a folder; py-faster-rcnn has lib/rpn."""
 HIGHEST = 5
-"""Folders above the prototxt that are looked into; py-faster-rcnn has models/DATA/NET/METHOD/test.prototxt."""
+"""Most folders above the prototxt to search. py-faster-rcnn has models/DATA/NET/METHOD/test.prototxt."""
 MOST = 10_000
-"""Numbers in a default."""
+"""Most numbers in a default."""
 RATIOS, SCALES = [0.5, 1, 2], [8, 16, 32]
-"""py-faster-rcnn's."""
+"""The defaults of py-faster-rcnn."""
 NAMES = ("base_size", "ratios", "scales")
 """The parameters that make the anchors."""
 CALLS = {"range": "range", "xrange": "range"}
@@ -36,7 +36,7 @@ CALLS |= {f"{module}.{name}": name for module in ("np", "numpy") for name in ("a
 HEADER = re.compile(r"^def generate_anchors\s*\(", re.MULTILINE)
 HEADER_END = re.compile(r"\)\s*:")
 LONGEST = 2000
-"""Characters of a header."""
+"""Most characters of a header."""
 OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -56,7 +56,7 @@ class OwnDefaults(NamedTuple):
 
 def own_defaults(prototxt: str | os.PathLike[str]) -> OwnDefaults | None:
     """Return the nearest generate_anchors.py in the prototxt's repository with its defaults, or None."""
-    if not os.path.isfile(prototxt):  # a net given as text
+    if not os.path.isfile(prototxt):  # the net was given as text
         return None
     for file in _places(Path(prototxt).absolute().parent):
         try:
@@ -154,7 +154,7 @@ def _operand(node: ast.expr) -> Any:
 
 def _comprehended(node: ast.ListComp) -> list[float]:
     """Return the list that [EXPRESSION for NAME in NUMBERS] makes."""
-    (loop,) = node.generators  # ValueError for several
+    (loop,) = node.generators  # raises ValueError for several
     if loop.ifs or not isinstance(loop.target, ast.Name) or any(isinstance(part, ast.ListComp) for part in ast.walk(node.elt)):
         raise ValueError("not a simple list comprehension")
     return [float(_value(_Replacing(loop.target.id, item).visit(copy.deepcopy(node.elt)))) for item in _value(loop.iter)]
@@ -178,7 +178,7 @@ def _called(function: str, values: list[Any]) -> Any:
         start, stop, step = (*values, 1.0) if len(values) == 2 else values if len(values) == 3 else (0.0, values[0], 1.0)
         if step and 0 <= (stop - start) / step <= MOST:
             numbers = np.arange(start, stop, step)
-            return numbers.tolist() if called == "range" else numbers  # a range is no array: no arithmetic
+            return numbers.tolist() if called == "range" else numbers  # a range is not an array and has no arithmetic
     raise ValueError(f"{function} is not evaluated")
 
 

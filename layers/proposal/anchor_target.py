@@ -40,7 +40,7 @@ def anchor_labels(overlaps: Array, settings: TrainSettings, forces_best: bool = 
     labels[background] = 0
     if forces_best:
         best_of_gt = overlaps.max(axis=0, initial=0.0)
-        # > 0: in the original a gt box that no anchor overlaps makes all anchors positive
+        # The original lacks > 0, so a gt box that no anchor overlaps makes all anchors positive.
         labels[((overlaps == best_of_gt) & (best_of_gt > 0)).any(axis=1)] = 1
     if overlaps.shape[1]:
         labels[most >= settings.rpn_positive_overlap] = 1
@@ -60,7 +60,7 @@ def sampled(labels: Array, settings: TrainSettings) -> Array:
         found = np.flatnonzero(labels == label)
         if len(found) > room:
             labels[rng.generator().choice(found, size=len(found) - room, replace=False)] = -1
-        room = settings.rpn_batchsize - int((labels == 1).sum())  # fewer positives: more negatives
+        room = settings.rpn_batchsize - int((labels == 1).sum())  # negatives fill the places that positives leave
     return labels
 
 
@@ -111,7 +111,7 @@ class AnchorTarget(StandIn):
     param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios", "allowed_border")
     inert_keys = ("num_classes",)
     forces_best: ClassVar[bool] = True
-    """Whether the anchors that overlap a gt box most are positive, whatever the overlap."""
+    """True if the anchors that overlap a gt box most are positive, whatever the overlap."""
 
     @classmethod
     def top_names(cls, count: int) -> Sequence[TopName]:
@@ -154,13 +154,13 @@ class AnchorTarget(StandIn):
         gt_boxes = checked_gt_boxes(self, bottom[1])
         height, width = bottom[0].shape[2:]
         anchors = shifted_anchors(self.anchors, height, width, self.stride)
-        # anchors that cross the border are neither trained nor matched
+        # Anchors that cross the border are neither trained nor matched.
         inside = self.counting(anchors, bottom[2].data.reshape(-1)[:2])
         overlaps = bbox_overlaps(anchors[inside], gt_boxes)
         labels = self.chosen(anchor_labels(overlaps, self.train, self.forces_best), inside, bottom)
         targets = anchor_targets(anchors[inside], gt_boxes, overlaps, self.train)
         for blob, values, fill in zip(top, (labels, targets, *anchor_weights(labels, self.train)), (-1, 0, 0, 0), strict=True):
-            # unmapped, as py-faster-rcnn calls it: label -1 outside
+            # As py-faster-rcnn's _unmap: anchors outside get label -1.
             whole = np.full((len(anchors), *values.shape[1:]), fill, self.dtype)
             whole[inside] = values
             blob.data[...] = by_channel(whole, height, width).reshape(blob.shape)
@@ -171,7 +171,7 @@ def checked_gt_boxes(layer: StandIn, blob: Blob) -> Array:
     gt_boxes = rows(blob)
     if gt_boxes.shape[1] != 5:
         raise layer.error(f"gt_boxes must be (G, 5): x1, y1, x2, y2, class; got shape {blob.shape}", "bottom[1]")
-    # a NaN would match nothing, silently
+    # A NaN would silently match nothing.
     good = np.isfinite(gt_boxes).all(axis=1) & (gt_boxes[:, 2:4] >= gt_boxes[:, :2]).all(axis=1)
     if not good.all():
         i = int(np.flatnonzero(~good)[0])

@@ -19,7 +19,7 @@ from minicaffe.blob import Array
 from .param_str import StandIn, layer_parameters, whole_parameter
 
 MOST = 10_000
-"""Anchors at one position; Faster R-CNN has 9."""
+"""Most anchors at one position; Faster R-CNN has 9."""
 
 
 def generate_anchors(
@@ -28,9 +28,9 @@ def generate_anchors(
     """Return anchors (len(ratios) * len(scales), 4), ratios outermost. Halves round to even, as in the originals."""
     ratio = np.asarray(ratios, np.float64)
     width = np.round(np.sqrt(base_size * base_size / ratio))
-    height = np.round(width * ratio)  # of the rounded width, as the original
+    height = np.round(width * ratio)  # as in the original, from the rounded width
     sides = np.stack([width, height], axis=1)[:, None, :] * np.asarray(scales, np.float64)[None, :, None]
-    half = 0.5 * (sides.reshape(-1, 2) - 1)  # - 1: both corners are inclusive
+    half = 0.5 * (sides.reshape(-1, 2) - 1)  # - 1, because both corners are inclusive
     centre = 0.5 * (base_size - 1)
     return np.concatenate([centre - half, centre + half], axis=1)
 

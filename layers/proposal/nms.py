@@ -19,16 +19,16 @@ from minicaffe.kernels import kernel
 from minicaffe.mode import gpu_mode
 
 GPU_FROM = 1000
-"""Fewer boxes stay on the host: they are not worth a dozen launches and two copies."""
+"""Least boxes for the GPU. Fewer are not worth a dozen launches and two copies."""
 
 BLOCK = 256
-"""Boxes that are decided together: first against all kept so far, then against each other."""
+"""Boxes that are decided together: first against all boxes kept so far, then against each other."""
 
 TILE = 128
 """Kept boxes that a block is compared with at a time, so that the temporary arrays stay in cache."""
 
 DIVISORS = ("IOU", "IOMU", "IOFU")
-"""By what a shared area is divided: the union, the smaller box, or the kept box (MS-CNN's names)."""
+"""The divisor of a shared area: the union, the smaller box, or the kept box (MS-CNN's names)."""
 
 
 class Measure(NamedTuple):
@@ -157,7 +157,7 @@ class Overlaps:
 def survivors(clash: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which (N,) boxes survive, if each survivor removes the later ones that it clashes with (N, N)."""
     alive, later = np.ones(len(clash), bool), np.triu(clash, 1)
-    for i in np.flatnonzero(later.any(axis=1)):  # the others remove none
+    for i in np.flatnonzero(later.any(axis=1)):  # the other boxes remove none
         if alive[i]:
             alive &= ~later[i]
     return alive

@@ -77,7 +77,7 @@ class BoxAnnotatorOHEM(Layer):
         wrong = current().current_stream.watch(lambda left: self._no_index(self._images(bottom[0]), top[0].count - left))
         chosen, kept = self._chosen.device_data("write"), top[0].device_data("write")
         given = (count, inner, rois, losses, labels, param.roi_per_img, param.ignore_label, chosen, kept, wrong)
-        # 8 warps in a block, one for each roi
+        # 8 warps for each block, one roi for each warp.
         launch_blocks("box_annotator_ohem.choose_hardest", self.dtype, (-(-count // 8), 1), (256, 1, 1), *given)
         count, kept = top[1].count, top[1].device_data("write")
         self.launch("box_annotator_ohem.keep_hardest", count, count, channels, inner, chosen, weights, kept)
@@ -91,9 +91,9 @@ class BoxAnnotatorOHEM(Layer):
 
 def hardest(images: Array, losses: Array, per_image: int) -> NDArray[np.bool_]:
     """Return which rois (R,) have the per_image largest losses (R,) of their image (R,). Ties go to the earlier roi."""
-    order = np.lexsort((-losses, images))  # by image, then by loss, largest first; lexsort is stable
+    order = np.lexsort((-losses, images))  # by image, then by descending loss; lexsort is stable
     _, first, counts = np.unique(images[order], return_index=True, return_counts=True)
-    rank = np.arange(len(order)) - np.repeat(first, counts)  # place among the rois of the same image
+    rank = np.arange(len(order)) - np.repeat(first, counts)  # rank among the rois of the same image
     chosen = np.zeros(len(order), bool)
     chosen[order[rank < per_image]] = True
     return chosen
@@ -137,7 +137,7 @@ class SmoothL1LossOHEM(DifferenceLoss):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         d = weighted_difference(*self._arrays(bottom), out=self.difference.data)
-        losses = smooth_l1(d).sum(axis=1, keepdims=True)  # (R, 1, H, W): BoxAnnotatorOHEM ranks these
+        losses = smooth_l1(d).sum(axis=1, keepdims=True)  # (R, 1, H, W), which BoxAnnotatorOHEM ranks
         top[0].data[...] = losses.sum(dtype=np.float64) / self._divisor(bottom[0])
         if len(top) > 1:
             top[1].data[...] = losses

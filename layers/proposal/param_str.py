@@ -19,7 +19,7 @@ LONGEST = 40
 """Most characters of a key or a top's name in a message."""
 
 DEFAULTS = {"base_size": 16, "ratios": RATIOS, "scales": SCALES}
-"""Of py-faster-rcnn's layers."""
+"""The defaults of py-faster-rcnn's layers."""
 UNREAD = "which cannot be read without running the file: write its numbers in param_str"
 
 
@@ -48,7 +48,7 @@ class StandIn(Layer):
     param_keys: ClassVar[tuple[str, ...]] = ()
     """The keys of param_str that the layer reads. A subclass that reads more names them all."""
     inert_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys that the original does not read, or that change nothing in the phase that is built."""
+    """Keys that the original does not read, or that change nothing in the supported phase."""
 
     @classmethod
     def top_names(cls, count: int) -> Sequence[TopName]:
@@ -57,7 +57,7 @@ class StandIn(Layer):
 
     def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
         layer_parameters(self)
-        if self.param.type == "Python":  # the originals fill their tops by place
+        if self.param.type == "Python":  # the originals fill their tops by position
             self._check_tops()
         super().connect(bottom, top, is_set_up)
 
@@ -102,7 +102,7 @@ class StandIn(Layer):
         if found is None:
             return
         given = layer_parameters(self)
-        # proposal_layer.py passes scales, whatever the file's default
+        # proposal_layer.py passes scales, so the file's default does not matter.
         unread = [text for name, text in found.unread.items() if name not in given and name != "scales"]
         if unread and "ratios" in self.param_keys:
             self.warn(f"{found.file} has the default {', '.join(unread)}, {UNREAD}", "python_param.param_str")

@@ -95,7 +95,7 @@ class ProposalLimits:
 
 
 ROIS = 300
-"""How many rois there are taken to be where nothing limits them."""
+"""The assumed number of rois if nothing limits it."""
 
 
 class Proposal(DynamicTops, Forked, StandIn):
@@ -180,7 +180,7 @@ class Proposal(DynamicTops, Forked, StandIn):
             blob.reshape(count, *blob.shape[1:])
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
-        # working: for each anchor a box in float64 and about 21 numbers
+        # Working memory: for each anchor a box in float64 and about 21 numbers.
         costs = super().costs(bottom, top, propagate_down)
         return costs._replace(working=bottom[0].count // 2 * (32 + 21 * self.dtype.itemsize))
 
@@ -227,7 +227,7 @@ def proposals(anchors: Array, scores: Array, deltas: Array, im_info: Array, limi
     anchors (N, 4), scores (N,), deltas (N, 4), im_info (3,).
     """
     boxes = clip_boxes(bbox_transform_inv(anchors, deltas), im_info[:2])
-    # min_size is of the unscaled image, boxes of the scaled one
+    # min_size refers to the unscaled image, boxes to the scaled one.
     kept = np.flatnonzero(large_enough(boxes, limits.min_size * im_info[2]))
     return _best(boxes, scores, kept, limits)
 
@@ -237,14 +237,14 @@ def proposals_by_param(
 ) -> tuple[Array, Array]:
     """Return the proposals of layers with proposal_param, as `proposals` does. im_info (3,) or (4,)."""
     boxes = clip_boxes(bbox_transform_inv(anchors, deltas), im_info[:2])
-    least = limits.min_size * im_info[[-1, 2]]  # of x and of y
+    least = limits.min_size * im_info[[-1, 2]]  # for x and for y
     large = np.all(boxes[:, 2:] - boxes[:, :2] + 1 >= least, axis=1)
     return _best(boxes, scores * large, np.arange(len(boxes)), limits)
 
 
 def _best(boxes: Array, scores: Array, kept: Array, limits: ProposalLimits) -> tuple[Array, Array]:
     """Return the kept boxes that remain after the limits and NMS, and their scores, best first."""
-    order = kept[np.argsort(-scores[kept], kind="stable")]  # stable: of equal scores the earlier anchor
+    order = kept[np.argsort(-scores[kept], kind="stable")]  # stable: of equal scores, the earlier anchor comes first
     if limits.pre_nms_top_n > 0:
         order = order[: limits.pre_nms_top_n]
     dets = np.column_stack([boxes[order], scores[order]])

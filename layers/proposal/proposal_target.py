@@ -68,7 +68,7 @@ def class_targets(labels: Array, targets: Array, num_classes: int, settings: Tra
     of_class = np.zeros((len(labels), num_classes, 4))
     weights = np.zeros_like(of_class)
     at = np.flatnonzero(labels > 0)
-    columns = np.ones(len(at), int) if settings.agnostic else labels[at].astype(int)  # column 1: of [background, object]
+    columns = np.ones(len(at), int) if settings.agnostic else labels[at].astype(int)  # column 1 of [background, object]
     of_class[at, columns] = targets[at]
     weights[at, columns] = settings.bbox_inside_weights
     flat = (len(labels), 4 * num_classes)
@@ -137,10 +137,10 @@ class ProposalTarget(DynamicTops, Forked, StandIn):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         proposals, gt_boxes = self._checked(bottom)
         rois = np.zeros((len(proposals) + len(gt_boxes), 5), self.dtype)
-        # true boxes are rois too: foreground from the first iteration on
+        # True boxes serve as rois too, so that the first iteration has foreground.
         rois[:, 1:] = np.concatenate([proposals[:, 1:5], gt_boxes[:, :4]])
         overlaps = bbox_overlaps(rois[:, 1:], gt_boxes)
-        # initial: without true boxes all are background
+        # initial: without true boxes, all rois are background.
         chosen, foreground = sample_rois(overlaps.max(axis=1, initial=0.0), self.train.batch_size, self.train)
         labels, targets = roi_targets(rois[chosen, 1:], gt_boxes, overlaps[chosen], foreground, self.train)
         put_training_rois(top, rois[chosen], labels, *class_targets(labels, targets, self.num_classes, self.train))
@@ -174,7 +174,7 @@ def roi_targets(rois: Array, gt_boxes: Array, overlaps: Array, foreground: int, 
     if foreground:
         matched = gt_boxes[overlaps[:foreground].argmax(axis=1)]
         labels[:foreground] = matched[:, 4]
-        # in float64, as the original's NumPy
+        # In float64, as in the original.
         targets[:foreground] = bbox_transform(rois[:foreground].astype(np.float64), matched[:, :4].astype(np.float64))
         if settings.bbox_normalize_targets_precomputed:
             targets[:foreground] -= settings.bbox_normalize_means

@@ -23,13 +23,13 @@ from .param_str import StandIn, TopName, layer_parameters
 from .proposal import ROIS, limits_of, proposals
 
 STRIDES = (4, 8, 16, 32, 64)
-"""Of the maps, in pixels, in the order of the bottoms."""
+"""The maps' strides in pixels, in the order of the bottoms."""
 SCALES, RATIOS = (16, 32), (0.5, 1, 2)
-"""Of the anchors, in strides: the repository's configuration, which no prototxt holds."""
+"""The anchors' scales, in strides, and ratios. They are the repository's configuration, which no prototxt contains."""
 MIN_SIZE = 16
-"""Of a proposal, in pixels of the unscaled image."""
+"""Least size of a proposal, in pixels of the unscaled image."""
 LEVELS = 4
-"""Maps to pool from, 4 to 32 pixels a cell."""
+"""Maps to pool from, with cells of 4 to 32 pixels."""
 
 
 class PyramidProposal(DynamicTops, StandIn):
@@ -50,7 +50,7 @@ class PyramidProposal(DynamicTops, StandIn):
     weight_names = ()
     has_gradient = False
     param_keys = ("feat_stride",)
-    stateful = True  # it may draw random numbers
+    stateful = True  # forward may draw random numbers
     dynamic_rois = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -75,7 +75,7 @@ def batch_rois(
     for i, (entry, scale) in enumerate(zip(entries, scales, strict=True)):
         chosen, foreground = sample_rois(entry["max_overlaps"], per_image, train)
         labels = entry["max_classes"][chosen].copy()
-        labels[foreground:] = 0  # the sampled background, whose best gt box has another class
+        labels[foreground:] = 0  # sampled background, whose best gt box has another class
         rois = np.column_stack([np.full(len(chosen), i), entry["boxes"][chosen] * scale])
         # bbox_targets (R, 5): class, then the four targets
         targets, weights = class_targets(
@@ -118,14 +118,14 @@ class RoIData(DynamicTops, DataLayer, StandIn):
         self.shard = current_shard(self.phase)
         self.has_rpn = len(top) == 3 and self.param.top[1:2] != ["rois"]
         self.regresses = len(top) > 3
-        self.dynamic_rois = not self.has_rpn  # of the instance: the type has both forms
+        self.dynamic_rois = not self.has_rpn  # on the instance, because the type has both forms
         self.roidb: Roidb = []
         self.order = np.zeros(0, int)
         self.bbox_means: Array | None = None
         self.bbox_stds: Array | None = None
         train = self.settings.train
         self.images_per_batch = 1 if self.has_rpn else train.ims_per_batch
-        # the largest there can be; forward gives each batch its size
+        # The largest possible shape; forward sets each batch's size.
         top[0].reshape(self.images_per_batch, 3, max(train.scales), train.max_size)
         columns = 4 * (2 if train.agnostic else self.num_classes)
         shapes = [(1, 3), (1, 5)] if self.has_rpn else [(1, n, 1, 1) for n in (5, 1, columns, columns, columns)]
@@ -193,7 +193,7 @@ class RoIData(DynamicTops, DataLayer, StandIn):
 
     def _next_batch(self) -> Array:
         """Return the indices of this rank's next images. The ranks share one order and take its batches in turn."""
-        # every rank draws for all: their orders stay alike
+        # Each rank draws for all ranks, to keep their orders equal.
         return [self._next_of_order() for _ in range(self.shard.count)][self.shard.rank]
 
     def _next_of_order(self) -> Array:

@@ -52,7 +52,7 @@ STAND_INS: Kinds[tuple[str, str]] = Kinds(
 OTHER_FORMS: Kinds[tuple[str, str]] = Kinds(
     {("rpn.proposal_layer", "ProposalLayer"): "minicaffe.layers.proposal.pyramid_rois:PyramidProposal"}
 )
-"""Layers of another repository with the name of one of these, and with another number of bottoms."""
+"""Layers of another repository with the same name and another number of bottoms."""
 
 ORIGINS = {
     "SSH": "SSH (github.com/mahyarnajibi/SSH)",
@@ -65,10 +65,10 @@ ORIGINS = {
     "rpn.proposal_target_layer_mrcnn": "FPN (github.com/unsky/FPN)",
     "rpn.as_rois_mrcnn": "FPN (github.com/unsky/FPN)",
 }
-"""The repositories of other Python layers: of a package, a module or a class; the longest name that fits counts."""
+"""The repositories of other Python layers, by a package, module or class. The longest matching name counts."""
 
 ANY = "*"
-"""In place of a module's name: every module that sys.path reaches."""
+"""A name that stands for every module that sys.path reaches."""
 
 _allowed: set[str] = set()
 
@@ -79,11 +79,11 @@ class _Folders(MetaPathFinder):
     folders = allowed_folders
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        folder = None if fullname == "caffe" else self.folders.get(fullname)  # caffe itself is minicaffe
+        folder = None if fullname == "caffe" else self.folders.get(fullname)  # caffe is minicaffe
         found = None if folder is None else PathFinder.find_spec(fullname, [folder])
         if folder is None or (found is not None and found.loader is not None):
             return found
-        # a folder without __init__.py goes after what is installed, but not after a folder of minicaffe's checkout
+        # Installed packages precede a folder without __init__.py. Folders of minicaffe's checkout do not.
         installed = PathFinder.find_spec(fullname, path)
         return found if installed is None or (found and is_own(installed)) else installed
 
@@ -126,7 +126,7 @@ def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> Non
     if folder is not None:
         _folders.folders[package] = os.path.abspath(folder)
         if _folders not in sys.meta_path:
-            sys.meta_path.insert(0, _folders)  # before PathFinder, which would find the name on sys.path first
+            sys.meta_path.insert(0, _folders)  # before PathFinder, which would find the name on sys.path
 
 
 def layer_class(
@@ -175,7 +175,7 @@ def _not_built(param: caffe_pb2.LayerParameter, source: LayerSource | None, what
     module, name = param.python_param.module, param.python_param.layer
     words = f"{module}.{name}".split(".")
     origin = next((ORIGINS[key] for n in range(len(words), 0, -1) if (key := ".".join(words[:n])) in ORIGINS), "")
-    # a folder's name is common to many repositories
+    # Many repositories have a folder of this name.
     from_ = f", perhaps from {origin}," if origin else ""
     message = (
         f'the layer "{name}" of the Python module "{module}"{from_} {what}, and loading a prototxt runs no code;'
@@ -207,7 +207,7 @@ def _is_hidden(module: str) -> bool:
     parts = module.split(".")
     if parts[0] == "minicaffe":
         return False
-    first = len(parts) if parts[0] == "caffe" else 1  # caffe is ours, and a module in it may be the user's
+    first = len(parts) if parts[0] == "caffe" else 1  # caffe is minicaffe, but a module in it may be the user's
     for end in range(first, len(parts) + 1):
         loaded = sys.modules.get(name := ".".join(parts[:end]))
         spec = importlib.util.find_spec(name) if loaded is None else getattr(loaded, "__spec__", None)

@@ -39,11 +39,11 @@ class Unrolled:
     """
 
     def __init__(self, states: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape], **options: Any) -> None:
-        from minicaffe.net import Net  # which imports the layers
+        from minicaffe.net import Net  # here, because net imports the layers
 
         self.shapes = dict(inputs)
         self.net = Net(unrolled_net(states, name, units, inputs), **options)
-        self.last = len(self.net.layers) - 2  # the pseudo-loss is there for its gradient only
+        self.last = len(self.net.layers) - 2  # skips the pseudo-loss, which only provides a gradient
 
     def forward(self, weights: Sequence[Blob], arrays: Mapping[str, Array]) -> None:
         """Run on copies of the layer's weights, the inputs and the first states, by name. Each layer logs its lines."""
@@ -57,8 +57,8 @@ class Unrolled:
     def backward(self, weights: Sequence[Blob], dy: Array) -> None:
         """Run backward from dy (T, S, D), adding to copies of the weights' diffs. Each layer logs its lines."""
         for mine, blob in zip(self.net.learnable_params, weights, strict=True):
-            mine.diff[...] = blob.diff  # Caffe's diffs add up: the lines show sums
-        self.net.nodes[self.last].tops[0].diff[...] = dy  # in place of the pseudo-loss's diff
+            mine.diff[...] = blob.diff  # Caffe's diffs accumulate, so its log lines show sums
+        self.net.nodes[self.last].tops[0].diff[...] = dy  # replaces the pseudo-loss's gradient
         with debug_info(self.net, whole=False):
             self.net.backward_from_to(self.last, 0)
 
@@ -77,7 +77,7 @@ def unrolled_net(kept: Sequence[str], name: str, units: int, inputs: Mapping[str
     static = [f"{w}_x_static"] if "x_static" in inputs else []
     for top in static:
         _product(net, top, "x_static", f"{top}_preshape", wide, [f"{w}_static"], axis=1, propagate_down=[True])
-        shape = {"shape": {"dim": [1, -1, wide]}}  # one more axis, of steps: Eltwise adds it to each
+        shape = {"shape": {"dim": [1, -1, wide]}}  # Eltwise adds the static input to each step, which is one more axis
         _add(net, f"{top}_reshape", "Reshape", [f"{top}_preshape"], [top], reshape_param=shape)
     _add(net, f"{w}_x_slice", "Slice", [f"{w}_x"], [f"{w}_x_{t}" for t in numbers], slice_param={"axis": 0})
     for t in numbers:
@@ -88,7 +88,7 @@ def unrolled_net(kept: Sequence[str], name: str, units: int, inputs: Mapping[str
         _add(net, "", "Split", [f"c_{steps}"], ["c_T"])  # nameless in Caffe too
     y = "h" if lstm else "o"
     _add(net, f"{y}_concat", "Concat", [f"{y}_{t}" for t in numbers], [y], concat_param={"axis": 0})
-    for layer in net.layer if name else ():  # as Caffe names them; the pseudo-loss comes after
+    for layer in net.layer if name else ():  # as Caffe names them; the pseudo-loss follows
         layer.name = f"{name}_{layer.name}"
     _add(net, f"{y}_pseudoloss", "Reduction", [y], [f"{y}_pseudoloss"], loss_weight=[1])
     return net
@@ -164,7 +164,7 @@ class Stateful(Layer):
             shape, values = pair(fields.get(name), fields.path(name))
             array = np.array(numbers(values, f"{name}[1]"), self.dtype)
             same_shape(shape, f"{name}[0]", (1, len(array) // self.units, self.units))
-            found.append(array.reshape(shape))  # all are read before one is restored
+            found.append(array.reshape(shape))  # read all states before restoring one
         for blob, array in zip(self.last_states, found, strict=True):
             blob.reshape(array.shape)
             blob.data[...] = array
@@ -218,7 +218,7 @@ class Recurrent(Stateful):
         wide, fillers = self.gates * units, [param.weight_filler, param.bias_filler]
         shapes: list[tuple[int, ...]] = [(wide, self.inputs[0]), (wide,)]
         shapes += [(wide, size) for size in self.inputs[1:]] + [(wide, units)]
-        # weight_x and bias; weights without a bias; the subclass's pairs
+        # The order: weight_x and bias, the weights without a bias, the pairs of the subclass.
         used = fillers + fillers[:1] * (len(shapes) - 2) + fillers * 2
         self.learn(shapes + self.more_shapes(units), used)
         static = ["weight_static"] * self.static
@@ -252,35 +252,37 @@ class Recurrent(Stateful):
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         steps, streams = bottom[1].count, bottom[1].shape[1]
         matrices = zip(self.weight_names or (), self.blobs, strict=True)
-        multiply_adds = sum(  # the static input is multiplied once, the others at each step
+        multiply_adds = sum(  # the static input is multiplied once, the others in each step
             blob.count * (streams if name == "weight_static" else steps) for name, blob in matrices if len(blob.shape) == 2
         )
-        # saved: for each step the states and the gates; working: the gates and their sums
+        # Saved: each step's states and gates. Working: the gates and their sums.
         size = data_bytes(top[:1])
         return Costs(multiply_adds, (len(self.states) + self.gates) * size, 0, 2 * self.gates * size)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         steps, streams = bottom[1].shape
-        u = self._rows(bottom[0], 0) @ self.blobs[0].data.T  # all steps in one product: only weight_h has to wait for them
+        # all steps in one product; only weight_h must wait for the previous step
+        u = self._rows(bottom[0], 0) @ self.blobs[0].data.T
         u += self.blobs[1].data
         u = u.reshape(steps, streams, u.shape[1])
         if self.static:
-            u += self._rows(bottom[2], 1) @ self.blobs[2].data.T  # (S, gates D), the same at every step
+            u += self._rows(bottom[2], 1) @ self.blobs[2].data.T  # (S, gates D), equal in all steps
         start = [blob.data[0].copy() for blob in bottom[self.exposed] or self.last_states]
         if self.param.recurrent_param.debug_info:
             self._show_forward(bottom, start)
         last = self.steps(u, bottom[1].data, start, top[0].data)
         for blob, state in zip(top[1:] or self.last_states, last, strict=True):
-            blob.data[0] = state  # the next batch goes on from here
+            blob.data[0] = state  # the next batch continues from here
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if self._unrolled is not None:
             self._unrolled.backward(self.blobs, top[0].diff)
         for blob, wanted in zip(bottom[self.exposed], propagate_down[self.exposed], strict=True):
             if wanted:
-                blob.diff[...] = 0  # Caffe propagates nothing to first states
+                blob.diff[...] = 0  # Caffe propagates nothing to initial states
         du = self.steps_backward(bottom[1].data, top[0].diff)
-        flat, summed = du.reshape(du.shape[0] * du.shape[1], du.shape[2]), du.sum(axis=0)  # the static input is in every step
+        # the static input is part of every step
+        flat, summed = du.reshape(du.shape[0] * du.shape[1], du.shape[2]), du.sum(axis=0)
         self.add_gradient(0, flat, self._rows(bottom[0], 0))
         self.add_gradient(1, flat)
         if propagate_down[0]:

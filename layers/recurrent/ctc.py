@@ -56,7 +56,7 @@ def ctc(x: Array, target: Target, blank: int) -> tuple[float, Array]:
     emitted = y[:, spread]
     alpha = _beginnings(emitted, *_moves(spread, blank, target.merge))
     flipped = _beginnings(emitted[::-1, ::-1], *_moves(spread[::-1], blank, target.merge))[::-1, ::-1]
-    ways = alpha + flipped - emitted  # beta is the flipped alpha without its own y
+    ways = alpha + flipped - emitted  # beta is the flipped alpha without the step's own y
     loss = -float(np.logaddexp.reduce(alpha[-1, -2:]))
     shares = np.zeros_like(y)
     np.add.at(shares.T, spread, np.exp(np.where(np.isfinite(ways + loss), ways + loss, -np.inf)).T)

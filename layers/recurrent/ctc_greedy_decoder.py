@@ -23,7 +23,7 @@ from minicaffe.layers.recurrent.ctc import (
 )
 
 CHWICK, CAFFE_OCR = "ChWick", "caffe_ocr"
-"""Whose a layer is."""
+"""The variants of the layer."""
 
 
 class CTCGreedyDecoder(Forked):
@@ -117,7 +117,7 @@ class CTCGreedyDecoder(Forked):
             true, accuracy = self._true(bottom), top[self.accuracy_top].data.reshape(-1)
             errors = [edit_distance(a, b) / max(1, len(a), len(b)) for a, b in zip(spelt, true, strict=True)]
             accuracy[0] = 1 - sum(errors) / max(1, len(errors))
-            # of caffe_ocr; where nothing is true and nothing is spelt it counts an error here alone
+            # caffe_ocr's rate. Unlike accuracy[0], it counts an empty result for an empty truth as an error.
             accuracy[1:] = sum(a == b != [] for a, b in zip(spelt, true, strict=True)) / max(1, len(errors))
 
     def _true(self, bottom: Sequence[Blob]) -> list[list[int]]:

@@ -105,7 +105,7 @@ class CtcLoss(SequenceLoss):
 
 
 CAFFE_OCR, CHWICK = "caffe_ocr", "ChWick"
-"""Whose a layer is."""
+"""The variants of the layer."""
 
 
 class WarpCTCLoss(Forked, SequenceLoss):
@@ -179,7 +179,8 @@ class WarpCTCLoss(Forked, SequenceLoss):
 
     def _target(self, n: int, row: Array, steps: int, bottom: Sequence[Blob]) -> Target | None:
         """Return sequence n's target for its first `steps` steps. Raises LayerError."""
-        last, offset = len(bottom) - 1, int(len(bottom) == 3 and self.blank == 0)  # 3: counted without the blank
+        # with 3 bottoms, labels are counted without the blank
+        last, offset = len(bottom) - 1, int(len(bottom) == 3 and self.blank == 0)
         labels = [label + offset for label in read_labels(self, row, n, bottom[0].shape[2] - offset, last)]
         if self.blank in labels:
             raise self.error(f"sequence {n} has the blank, {self.blank}, as a label", f"bottom[{last}]")

@@ -72,7 +72,7 @@ def activated(gates: Array, cont: Array) -> Array:
     x = gates.reshape(y.shape)
     sigmoid(x[:, :3], out=y[:, :3])
     np.tanh(x[:, 3], out=y[:, 3])
-    y[:, 1] *= cont[:, None]  # f is 0 where a sequence begins: c_before is forgotten
+    y[:, 1] *= cont[:, None]  # f is 0 where a sequence begins, which drops c_before
     return y
 
 
@@ -94,10 +94,10 @@ def lstm_step_gradient(gates: Array, c_before: Array, c: Array, *, dc: Array, dh
     """
     i, f, o, g = (gates[:, k] for k in range(4))
     tanh_c = np.tanh(c)
-    dc = dc + dh * o * (1 - tanh_c * tanh_c)  # a new array: dc may be a top's diff
+    dc = dc + dh * o * (1 - tanh_c * tanh_c)  # a new array, because dc may be a top's diff
     dgates = np.empty_like(gates)
     dgates[:, 0] = dc * g * i * (1 - i)
-    dgates[:, 1] = dc * c_before * f * (1 - f)  # f has cont in it: exact for 0 and 1
+    dgates[:, 1] = dc * c_before * f * (1 - f)  # f includes cont, which is exact for 0 and 1
     dgates[:, 2] = dh * tanh_c * o * (1 - o)
     dgates[:, 3] = dc * i * (1 - g * g)
     return dgates.reshape(len(gates), gates.shape[1] * gates.shape[2]), dc * f
@@ -120,14 +120,14 @@ class LstmSteps:
         h, c = start
         self.carried = np.empty_like(y)
         self.gates = np.empty((*y.shape[:2], 4, y.shape[2]), y.dtype)
-        self.c = np.empty((len(y) + 1, *y.shape[1:]), y.dtype)  # before each step, and after the last
+        self.c = np.empty((len(y) + 1, *y.shape[1:]), y.dtype)  # before each step, and after the last one
         self.c[0] = c
         for t in range(len(u)):
             np.multiply(self.cont[t, :, None], h[:1] if self.first_only else h, out=self.carried[t])
-            # cont 0 forgets twice: h in carried, c through f's factor
+            # cont 0 resets both: h in carried, c through f.
             self.gates[t] = activated(u[t] + self.carried[t] @ self.weight_h.T, self.cont[t])
             lstm_step(self.gates[t], self.c[t], c=self.c[t + 1], h=y[t])
-            h = y[t]  # read once, before the net goes on: the top may be overwritten later
+            h = y[t]  # before the net continues and may overwrite the top
         return [h, self.c[-1]]
 
     def backward(self, dy: Array, *, bound: float = np.inf) -> Array:
@@ -137,19 +137,19 @@ class LstmSteps:
         """
         steps, streams, units = dy.shape
         du = np.empty((steps, streams, 4 * units), dy.dtype)
-        dh = dc = np.zeros((streams, units), dy.dtype)  # nothing comes from the next batch
+        dh = dc = np.zeros((streams, units), dy.dtype)  # no gradient comes from the next batch
         for t in reversed(range(steps)):
             du[t], dc = lstm_step_gradient(self.gates[t], self.c[t], self.c[t + 1], dc=dc, dh=dy[t] + dh)
             if bound < np.inf:
                 np.clip(du[t], -bound, bound, out=du[t])
-            dh = self.cont[t, :, None] * (du[t] @ self.weight_h)  # dc has cont in it, through f
+            dh = self.cont[t, :, None] * (du[t] @ self.weight_h)  # dc includes cont, through f
             if self.first_only:
                 dh = np.concatenate([dh.sum(axis=0, keepdims=True), np.zeros_like(dh[1:])])
         return du
 
 
 CTPN, CAFFE_LSTM = "CTPN", "caffe-lstm"
-"""Whose an Lstm is."""
+"""The variants of Lstm."""
 
 
 class LSTM(Recurrent):
@@ -170,7 +170,7 @@ class LSTM(Recurrent):
     gates = 4
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
-        # working: the sums of all steps' gates
+        # Working memory: the sums of all steps' gates.
         return super().costs(bottom, top, propagate_down)._replace(working=4 * data_bytes(top[:1]))
 
     def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
@@ -178,7 +178,7 @@ class LSTM(Recurrent):
         return self._steps.forward(u, start, y)
 
     def steps_backward(self, cont: Array, dy: Array) -> Array:
-        du = self._steps.backward(dy)  # no gradient from the next batch, as in Caffe
+        du = self._steps.backward(dy)  # as in Caffe, no gradient comes from the next batch
         self.add_gradient(self.h_weight, du.reshape(-1, 4 * self.units), self._steps.carried.reshape(-1, self.units))
         return du
 
@@ -220,7 +220,7 @@ class Lstm(Forked, Stateful):
             raise self.error("x must have an axis of steps", "bottom[0]")
         self.units = param.num_output
         self.streams_apart = self._are_streams_apart(shape)
-        """Whether x is (T, S, ...), not (T * S, ...)."""
+        """True if x is (T, S, ...), not (T * S, ...)."""
         self._inputs_of = {apart: math.prod(shape[1 + apart :]) for apart in (False, True)[: len(shape)]}
         self.bound = param.clipping_threshold if param.clipping_threshold > 0 else np.inf
         self._warned = False
@@ -229,7 +229,7 @@ class Lstm(Forked, Stateful):
 
     def _are_streams_apart(self, shape: tuple[int, ...]) -> bool:
         param = self.param.lstm_param
-        if not self.choose_by_fork():  # before batch_size, which CTPN's schema has and its code does not read
+        if not self.choose_by_fork():  # first, because CTPN's schema has batch_size, but its code ignores it
             given = param.HasField("batch_size")
             is_ctpns = len(shape) > 2 and not (given and param.batch_size != shape[1])
             self.choose(CTPN if is_ctpns else CAFFE_LSTM, f"{len(shape)} axes{f', batch_size {param.batch_size}' * given}")
@@ -285,7 +285,7 @@ class Lstm(Forked, Stateful):
             blob.reshape(1, streams, self.units)
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
-        # saved: for each step the state before, the gates and the states after; working: the sums of all steps' gates
+        # Saved: each step's state before, gates and states after. Working: the sums of all steps' gates.
         costs = super().costs(bottom, top, propagate_down)
         return costs._replace(
             multiply_adds=sum(blob.count for blob in self.blobs[:2]) * (top[0].count // self.units),

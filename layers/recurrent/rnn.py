@@ -43,12 +43,13 @@ class RNN(Recurrent):
         h = start[0]
         self._carried, self._h = np.empty_like(y), np.empty_like(y)
         for t in range(len(u)):
-            np.multiply(cont[t, :, None], h, out=self._carried[t])  # 0 where a sequence begins: its first step sees no state
+            # 0 where a sequence begins: its first step has no previous state
+            np.multiply(cont[t, :, None], h, out=self._carried[t])
             h = np.tanh(u[t] + self._carried[t] @ weight_h.T, out=self._h[t])
-        np.matmul(self._h, weight_y.T, out=y)  # y feeds nothing back: all steps at once
+        np.matmul(self._h, weight_y.T, out=y)  # y is not fed back, so all steps are computed at once
         y += bias_y
         np.tanh(y, out=y)
-        self._y = y.copy()  # a layer after this one may overwrite y in place
+        self._y = y.copy()  # a later layer may overwrite y in place
         return [h]
 
     def steps_backward(self, cont: Array, dy: Array) -> Array:

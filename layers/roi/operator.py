@@ -26,7 +26,7 @@ from .roi_geometry import RoiPlan, rois_problem
 POSITIVE = ("pooled_h", "pooled_w", "group_size", "sample_num", "sample_per_part")
 
 MOST_SAMPLES = {"sampling_ratio": 1000, "sample_num": 1000, "sample_per_part": 1000}
-"""Most samples along a side of a bin. No map has use for more, and memory and time grow with them."""
+"""Most samples along a side of a bin. No map needs more, and memory and time grow with them."""
 
 
 class ArgumentError(Error):
@@ -61,7 +61,7 @@ class RoiOperator(ABC):
         if not math.isfinite(self.spatial_scale):
             raise ArgumentError("spatial_scale", f"spatial_scale must be finite, got {self.spatial_scale}")
 
-    # What a kind writes.
+    # Methods that a kind defines.
 
     @abstractmethod
     def bins(self, channels: int) -> tuple[int, int, int]:
@@ -189,7 +189,7 @@ class WideningOperator(GridOperator):
         if not self.pad_ratio:
             return rois
         first, last = rois[:, 1:3], rois[:, 3:]
-        with np.errstate(over="ignore", invalid="ignore"):  # of rois that the check then refuses
+        with np.errstate(over="ignore", invalid="ignore"):  # the check below refuses such rois
             by = (last - first + 1) * rois.dtype.type(self.pad_ratio)
             return np.concatenate([rois[:, :1], first - by, last + by], axis=1)
 

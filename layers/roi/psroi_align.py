@@ -111,7 +111,7 @@ def _axis_samples(steps: AxisSteps, size: int, sample_num: int) -> Array:
     """Return sample positions (R, group, sample_num) along an axis of that size; NaN at or past a bin's end."""
     dtype = steps.length.dtype.type
     start, end = steps.start.clip(0, max(size - 1, 0)), steps.end.clip(0, max(size - 1, 0))
-    step = steps.length / dtype(sample_num + 1)  # of the unclipped bin, also where its start is clipped: the original's
+    step = steps.length / dtype(sample_num + 1)  # as in the original, from the unclipped bin, even if its start is clipped
     places = start[:, :, None] + np.arange(1, sample_num + 1, dtype=dtype) * step[:, None, None]
-    kept: Array = np.where(places < end[:, :, None], places, dtype(np.nan))  # NaN: no sample there; the divisor stays n^2
+    kept: Array = np.where(places < end[:, :, None], places, dtype(np.nan))  # NaN marks no sample; the divisor stays n^2
     return kept

@@ -26,7 +26,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.threads import Scratch, get_num_threads, parts, run
 
 PART = 2**23
-"""Bytes of maps that are worked on at a time, about."""
+"""Approximate bytes of maps processed at a time."""
 
 
 class PSROILayer(RoiLayer):
@@ -82,12 +82,12 @@ def pool_in_parts(x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Work
 
     means maps a part's maps (D, P, H * W), P being its grid positions, to (P, R, D). size: bytes of work for an image.
     """
-    x = np.ascontiguousarray(x)  # else _maps would copy the whole image for every part
+    x = np.ascontiguousarray(x)  # otherwise _maps would copy the whole image for each part
     if not x.size:
-        y[...] = 0  # no part runs: size is 0
+        y[...] = 0  # size is 0, so no part runs
 
     def pool(part: GridPart, scratch: Scratch) -> None:
-        # the first index makes a view, so that rois may be an array of indices
+        # The first index makes a view, so that rois may be an array of indices.
         y[:, :, part.gh, part.columns][part.rois] = means(_maps(x, plan, part), part, scratch).transpose(1, 2, 0)
 
     _run_parts(pool, plan, size)
@@ -138,7 +138,7 @@ def _columns(group: int, size: int) -> list[slice]:
 def _grid_parts(images: Ints, group: int, size: int) -> Iterator[GridPart]:
     for image in np.unique(images).tolist():
         mine = np.flatnonzero(images == image)
-        rois = slice(None) if len(mine) == len(images) else mine  # a slice takes views, indices copy
+        rois = slice(None) if len(mine) == len(images) else mine  # a slice takes views; indices would copy
         for gh in range(group):
             yield from (GridPart(image, rois, gh, columns) for columns in _columns(group, size))
 
@@ -152,7 +152,7 @@ NONE = 2**40
 """The offset of a pixel that no sample reads: past any map."""
 
 CHUNK = 2**22
-"""Bytes of weighted rows that backward makes at a time, about."""
+"""Approximate bytes of weighted rows that backward makes at a time."""
 
 
 class GridTaps(NamedTuple):
@@ -179,7 +179,7 @@ def grid_taps(plan: SamplePlan) -> GridTaps:
     """Return the taps of all bins."""
     samples, size = plan.places, plan.size
     rows, columns = bilinear_taps(samples.h, size[0]), bilinear_taps(samples.w, size[1])
-    row = np.where(rows.pixel < 0, NONE, rows.pixel * size[1])  # the first pixel of the row
+    row = np.where(rows.pixel < 0, NONE, rows.pixel * size[1])  # the first pixel of each row
     column = np.where(columns.pixel < 0, NONE, columns.pixel)
     weight = columns.weight / samples.per_bin[:, None, None]
     return GridTaps(
@@ -195,7 +195,7 @@ def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
     dim, places, pixels = x.shape
     maps = scratch("maps", places * pixels + 1, dim, dtype=x.dtype)
     maps[:-1].reshape(places, pixels, dim)[...] = x.transpose(1, 2, 0)
-    maps[-1] = 0  # what clip makes of NONE
+    maps[-1] = 0  # "clip" maps NONE to this row
     # (KW, P, R * D), (KH, [P,] R * D)
     by_column, by_row = _for_channels(taps.column_weight, dim), _for_channels(taps.row_weight, dim)
     values = scratch("values", *by_column.shape, dtype=x.dtype)
@@ -206,7 +206,7 @@ def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
         for row, weight in zip(taps.rows, by_row):
             items(maps).take((taps.columns + row).ravel(), out=items(values.reshape(-1, dim)), mode="clip")
             values *= by_column
-            # np.add.reduce would add a part of one number pairwise: other bits for another number of threads
+            # np.add.reduce adds a single number pairwise, so its rounding would depend on the number of threads.
             row_mean[...] = values[0]
             for column in values[1:]:
                 row_mean += column
@@ -223,7 +223,7 @@ def part_backward(dy: Array, taps: GridTaps, pixels: int, group: int, scratch: S
     places, rois, dim = dy.shape
     maps = scratch("maps", places * pixels, dim, dtype=dy.dtype)
     maps[...] = 0
-    # bytes of a roi's weighted rows in all columns: how many a part has depends on the threads, and the order of sums must not
+    # Count the columns of the whole grid: a part's number depends on the threads, but the order of sums must not.
     each = len(taps.rows) * len(taps.columns) * group * dim * dy.itemsize
     step = max(1, CHUNK // max(each, 1))
     for some in (slice(r, r + step) for r in range(0, rois, step)):

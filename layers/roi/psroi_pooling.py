@@ -48,7 +48,7 @@ BLOCK = 256
 """Terms of a bin whose offsets one NumPy call computes."""
 
 CHUNK = 2**18
-"""Terms that backward lists at a time, about."""
+"""Approximate number of terms that backward lists at a time."""
 
 
 class Spans(NamedTuple):
@@ -84,7 +84,7 @@ def sum_bins(x: Array, spans: Spans, scratch: Scratch) -> Array:
     maps = scratch("maps", places, 2, pixels, dim, dtype=np.float64)
     maps[:, 0] = x.transpose(1, 2, 0)  # (P, H * W, D)
     with np.errstate(invalid="ignore"):
-        # pairs across the end of a row are made too, and never read: a bin's pairs lie inside it
+        # Pairs across the end of a row are computed too, but a bin reads only pairs inside it.
         np.add(maps[:, 0, :-1], maps[:, 0, 1:], out=maps[:, 1, :-1])
     order, having = longest_first(spans.terms())
     sums = scratch("of bins", len(order), dim, dtype=np.float64)
@@ -118,7 +118,7 @@ def listed_bytes(terms: int) -> int:
 
 def _slices(terms: Ints) -> list[slice]:
     """Return the bins (B,) in slices of about CHUNK terms."""
-    ends = np.flatnonzero(np.diff(terms.cumsum() // CHUNK, append=-1)) + 1  # -1: the last bin ends a slice
+    ends = np.flatnonzero(np.diff(terms.cumsum() // CHUNK, append=-1)) + 1  # -1 makes the last bin end a slice
     return [slice(a, b) for a, b in pairwise([0, *ends.tolist()])]
 
 
@@ -127,12 +127,13 @@ def _terms(spans: Spans, order: Ints, having: Sequence[int]) -> Iterator[Ints]:
 
     The terms are pairs from the second map, then the last pixel of a row of odd length from the first.
     """
-    first, width = spans.first[order], spans.width[order].astype(np.intp, copy=False)  # what take wants, on 32 bits too
+    # the type that take needs, on 32 bits too
+    first, width = spans.first[order], spans.width[order].astype(np.intp, copy=False)
     widths = np.arange(int(width.max(initial=0)) + 1)
-    pairs = np.maximum((widths + 1) // 2, 1)  # terms in a row of each width; 1: no division by 0
+    pairs = np.maximum((widths + 1) // 2, 1)  # terms in a row of each width; at least 1, to avoid a division by 0
     for start in range(0, len(having), BLOCK):
         row, pair = np.divmod(np.arange(start, min(start + BLOCK, len(having)))[:, None], pairs)
-        # the second map follows after `pixels` rows
+        # The second map follows after `pixels` rows.
         offsets = row * spans.row + 2 * pair + np.where(2 * pair + 1 < widths, spans.pixels, 0)
         for n, offset in zip(having[start:], offsets):
             yield offset.take(width[:n]) + first[:n]
@@ -153,7 +154,7 @@ def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a plan
                 pixel = x[h, w]
                 for d in range(len(sums)):
                     sums[d] += pixel[d]
-        area = max(hend[r, gh] - hstart[r, gh], 1) * max(wend[r, gw] - wstart[r, gw], 1)  # 1: an empty bin is 0
+        area = max(hend[r, gh] - hstart[r, gh], 1) * max(wend[r, gw] - wstart[r, gw], 1)  # at least 1: an empty bin gives 0
         for d in range(y.shape[1]):
             y[r, d, gh, gw] = sums[d] / area
 
@@ -185,7 +186,7 @@ def ps_roi_pool(x: Array, plan: BinPlan, group: int, y: Array) -> None:
     def means(maps: Array, part: GridPart, scratch: Scratch) -> Array:
         area = areas[part.rois, part.gh, part.columns].T
         sums = sum_bins(maps, bin_spans(plan, part), scratch).reshape(*area.shape, len(maps))
-        sums /= area[..., None]  # an empty bin: sum 0, area at least 1
+        sums /= area[..., None]  # an empty bin has sum 0 and area 1 or more
         return sums
 
     pool_in_parts(x, plan, y, 2 * 8 * x[:1].size, means)
@@ -209,7 +210,7 @@ class PsRoiPool(PositionSensitiveOperator):
     def plan(self, rois: Array, size: tuple[int, int]) -> BinPlan:
         """Return the plan of rois, which are rounded, their end moved one pixel on, then scaled and cut into bins."""
         rounded = round_half_away(rois[:, 1:])
-        rounded[:, 2:] += 1  # the end is one past the last pixel, before scaling
+        rounded[:, 2:] += 1  # before scaling, the end moves one past the last pixel
         corners = rounded * rois.dtype.type(self.spatial_scale)
 
         def cut(first: Array, end: Array, count: int) -> AxisSteps:

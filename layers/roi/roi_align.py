@@ -85,7 +85,7 @@ def _on_map(axis: AxisSteps, size: int) -> Array:
 
 
 CAFFE, CASCADE, MAKEFILE = "Caffe", "Cascade R-CNN", "makefile/frcnn"
-"""Whose a layer is."""
+"""The variants of the layer."""
 
 
 class ROIAlign(Forked, RoiLayer):
@@ -115,7 +115,7 @@ class ROIAlign(Forked, RoiLayer):
         told = pooling.HasField("pad_ratio") or fork.name in cls.kinds[1].forks
         if told and param.HasField("roi_pooling_param") and not param.HasField("roi_align_param"):
             return ROIAlignGrid
-        # an explicit pool decides, else a sampling_ratio, 0 too
+        # An explicit pool decides; otherwise any sampling_ratio does, even 0.
         mean = align.pool == align.AVE if align.HasField("pool") else align.HasField("sampling_ratio")
         return ROIAlignMean if mean else ROIAlignMax
 
@@ -125,7 +125,7 @@ class ROIAlign(Forked, RoiLayer):
             raise self.error("roi_align_param and roi_pooling_param are both given: give one", block)
         if block == "roi_pooling_param" and self.fork.name in self.kinds[2].forks:
             raise self.error(f"{MAKEFILE}'s ROIAlign is not built in", "type")
-        if self.fork.name == "synopsys":  # roi_align_param, but four samples a bin, weighted by places in the roi
+        if self.fork.name == "synopsys":  # its layer has four samples in each bin, weighted by their places in the roi
             raise self.error("the ROIAlign of Synopsys' Caffe is not built in", "type")
         if block == "roi_pooling_param":
             self.choose(CAFFE, "no other sign")

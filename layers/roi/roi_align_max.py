@@ -52,7 +52,7 @@ def pool_maxima(x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.
     """Write y (R, C, PH, PW), the maxima of the samples of x (N, C, H, W), and argmax. None: not wanted."""
     rois, high, wide = plan.shape
     table, images = _bordered(x), plan.images
-    clean = max(float(x.max(initial=0)), -float(x.min(initial=0))) < -LOWEST / 8  # every sample is above -FLT_MAX
+    clean = max(float(x.max(initial=0)), -float(x.min(initial=0))) < -LOWEST / 8  # True only if every sample is above -FLT_MAX
     step = max(1, CHUNK // max(x.shape[1] * high * wide, 1))
 
     def pool(part: slice) -> None:
@@ -133,10 +133,10 @@ class RoiAlignMax(GridOperator):
 def _axis_samples(steps: AxisSteps, size: int) -> Array:
     """Return sample positions (R, pooled, K) along an axis, one pixel apart from the bin's start; NaN from its end on."""
     start, end = steps.start.clip(0, size), steps.end.clip(0, size)
-    # + 1: rounded places may be one more
+    # + 1: rounding may add one place.
     places = np.ones((*start.shape, int(np.ceil(end - start).max(initial=0)) + 1), start.dtype)
     places[:, :, 0] = start
-    np.cumsum(places, axis=2, out=places)  # as the original's loop adds and rounds, unlike start + i
+    np.cumsum(places, axis=2, out=places)  # as in the original's loop: start + i would round otherwise
     return np.where(places < end[:, :, None], places, start.dtype.type(np.nan))
 
 
@@ -157,7 +157,7 @@ def roi_align_max_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a pla
                 where[:] = -1
                 for i in range(sh.shape[2]):
                     h = sh[r, ph, i]
-                    if np.isnan(h):  # the bin's end
+                    if np.isnan(h):  # the end of the bin's samples
                         break
                     top, bottom = int(np.floor(h)), int(np.ceil(h))
                     of_top, of_bottom = one - h + np.floor(h), one - np.ceil(h) + h
@@ -173,7 +173,7 @@ def roi_align_max_by_definition(  # noqa: PLR0913, PLR0917 - the arrays of a pla
                         by_high_left, by_high_right = of_left * of_top, of_right * of_top
                         number = np.int32(i * x.shape[1] + j)
                         for c in range(len(best)):
-                            # the original's order of additions
+                            # In the original's order of additions.
                             value = by_low_left * low_left[c] + by_low_right * low_right[c]
                             value = value + by_high_left * high_left[c] + by_high_right * high_right[c]
                             greater = value > best[c]
@@ -202,11 +202,11 @@ def roi_align_max_backward_by_definition(  # noqa: PLR0913, PLR0917 - the arrays
                 for pw in range(dy.shape[3]):
                     if argmax[r, c, ph, pw] < 0:
                         continue
-                    # unsigned, which divides faster
+                    # Unsigned, because it divides faster.
                     number = np.uint32(argmax[r, c, ph, pw])
                     i, j = number // np.uint32(width + 1), number % np.uint32(width + 1)
                     if i >= sh.shape[2] or j >= sw.shape[2] or np.isnan(sh[r, ph, i]) or np.isnan(sw[r, pw, j]):
-                        continue  # argmax is of other rois
+                        continue  # argmax belongs to other rois
                     h, w, each = sh[r, ph, i], sw[r, pw, j], dy[r, c, ph, pw]
                     top, bottom, left, right = int(np.floor(h)), int(np.ceil(h)), int(np.floor(w)), int(np.ceil(w))
                     of_top, of_bottom = one - h + np.floor(h), one - np.ceil(h) + h
@@ -230,7 +230,7 @@ def sample_value(plane: Array, h: Any, w: Any) -> Any:
 
 def four_pixels(h: Any, w: Any, size: tuple[int, ...]) -> Iterator[tuple[int, int, Any]]:
     """Yield (row, column, weight) of the map's pixels that a sample at h, w reads."""
-    # the ceil's row first: the original's order of additions
+    # The ceil's row first, as in the original's order of additions.
     for (row, row_weight), (column, column_weight) in product(reversed(two_pixels(h, size[0])), two_pixels(w, size[1])):
         if row >= 0 and column >= 0:
             yield row, column, column_weight * row_weight
@@ -293,7 +293,7 @@ def _greatest(
         with np.errstate(invalid="ignore", over="ignore"):
             values = _values_at(table, first, size[1] + 1, rows.of((r, i), count[0]), columns.of((r, j), count[1]))
         if not clean:
-            np.fmax(values, table.dtype.type(LOWEST), out=values)  # NaN and -inf never win
+            np.fmax(values, table.dtype.type(LOWEST), out=values)  # so that NaN and -inf never win
         of_bins = np.maximum.reduce(values, axis=0)  # (B, C)
         maxima[bins] = of_bins
         if argmax:
@@ -315,10 +315,10 @@ def _alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], I
     The bins are numbered in (R, PH, PW).
     """
     high, wide = (np.count_nonzero(~np.isnan(axis), axis=2) for axis in (samples.h, samples.w))
-    kinds = (high[:, :, None] * (samples.w.shape[2] + 1) + wide[:, None, :]).ravel()  # SH and SW in one number
+    kinds = (high[:, :, None] * (samples.w.shape[2] + 1) + wide[:, None, :]).ravel()  # one number for both SH and SW
     order = np.argsort(kinds, kind="stable")
     for bins in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
-        if not len(bins):  # np.split gives one empty part of nothing
+        if not len(bins):  # np.split gives one empty part for an empty array
             continue
         tall, broad = map(int, divmod(kinds[bins[0]], samples.w.shape[2] + 1))
         step = max(1, VALUES // max(tall * broad * channels, 1))
@@ -335,7 +335,7 @@ def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps)
     for row, row_weight in ((rows.high, rows.high_weight), (rows.low, rows.low_weight)):
         for column, column_weight in ((columns.low, columns.low_weight), (columns.high, columns.high_weight)):
             pixel = (first + row * width)[:, None] + column  # (SH, SW, B)
-            table.take(pixel, axis=0, out=part, mode="clip")  # "clip": "raise" would copy out
+            table.take(pixel, axis=0, out=part, mode="clip")  # "clip" avoids the copy of out that "raise" makes
             part *= (column_weight * row_weight[:, None])[..., None]
             values += part
     samples: Array = values.reshape(len(values) * values.shape[1], *values.shape[2:])
@@ -352,7 +352,7 @@ def _first_greatest(values: Array, maxima: Array, count: tuple[int, int], width:
     from_last = np.arange(len(values), 0, -1).astype(np.min_scalar_type(len(values)))[:, None, None]
     hits = np.multiply(hits, from_last, out=hits) if from_last.dtype == np.uint8 else hits * from_last
     greatest = np.maximum.reduce(hits, axis=0)
-    i, j = np.divmod(len(values) - np.arange(len(values) + 1), max(count[1], 1))  # [g]: of sample len - g
+    i, j = np.divmod(len(values) - np.arange(len(values) + 1), max(count[1], 1))  # at index g: of sample len - g
     number = np.asarray(i * width + j, np.int32)
     number[0] = -1
     found = np.empty(greatest.shape, np.int32)
@@ -383,8 +383,8 @@ def _axis(places: Array, size: int) -> Axis:
     of_used = taps(places[used])
     weights = np.zeros((size + 1, len(of_used.low)), places.dtype)
     for pixel, weight in ((of_used.low, of_used.low_weight), (of_used.high, of_used.high_weight)):
-        weights[pixel, np.arange(len(pixel))] += weight  # at a whole coordinate, low and high add up
-    # bottom: without the zero border
+        weights[pixel, np.arange(len(pixel))] += weight  # at a whole coordinate, low and high are the same pixel
+    # bottom excludes the zero border.
     top, bottom = int(of_used.low.min(initial=size)), min(int(of_used.high.max(initial=-1)) + 1, size)
     return Axis(top, weights[top:bottom], counts.cumsum() - counts)
 
@@ -398,9 +398,9 @@ def _add_matrices(dy: Array, argmax: Array, images: Ints, axes: list[tuple[Axis,
             continue
         (high, tall), (wide, broad) = rows.weights.shape, columns.weights.shape
         won = argmax[r, block]
-        # from i * (W + 1) + j in the bin to i * broad + j, then from the bin to the roi
+        # From i * (W + 1) + j in the bin to i * broad + j, then from the bin's number to the roi's.
         number = won + won // (w + 1) * (broad - w - 1) + np.add.outer(rows.starts * broad, columns.starts)
-        number[won < 0] = tall * broad  # one past the samples
+        number[won < 0] = tall * broad  # one past the samples, which `each` drops
         each = np.zeros((tall * broad + 1, c), dx.dtype)
         each.reshape(-1)[number * c + channel] = dy[r, block]
         across = np.matmul(columns.weights, each[:-1].reshape(tall, broad, c))  # (tall, wide, c)
@@ -416,7 +416,7 @@ def _add_at_pixels(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> Non
     """
     _, c, h, w = dx.shape
     plane = (plan.images[:, None] * c + np.arange(c))[:, :, None, None]
-    sums = np.zeros(dx.size)  # float64, as bincount adds
+    sums = np.zeros(dx.size)  # float64, in which bincount adds
     step = max(1, CHUNK // max(dy[:1].size, 1))
     for part in (slice(r, r + step) for r in range(0, len(dy), step)):
         samples = Samples(*(array[part] for array in plan.places))

@@ -36,10 +36,10 @@ from .roi_geometry import AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corn
 from .roi_samples import SamplePlan, Samples, bilinear_taps
 
 PART = 2**22
-"""Bytes of maps that are worked on at a time, about."""
+"""Approximate bytes of maps processed at a time."""
 
 PAD = 16
-"""Numbers between pixels: at a distance of a power of two they would share few cache lines."""
+"""Numbers between pixels. At a distance of a power of two, pixels would share few cache lines."""
 
 
 @kernel
@@ -118,7 +118,7 @@ class RoiAlign(GridMeans):
         steps = cut_corners(scaled, corners, (self.pooled_h, self.pooled_w), cut)
         w, count_w = _axis_samples(steps.w, size[1], self.sampling_ratio)
         h, count_h = _axis_samples(steps.h, size[0], self.sampling_ratio)
-        # a divisor of 1 for bins without samples
+        # The divisor is 1 for bins without samples.
         return RoiPlan(rois, size, steps, Samples(h, w, np.maximum(count_h * count_w, dtype(1))))
 
     def gpu_kernels(self, dtype: np.dtype[Any]) -> Means:
@@ -135,13 +135,13 @@ def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Arr
     count = sample_counts(length, sampling_ratio)
     step = np.maximum(length, 0).astype(np.float64) / np.maximum(count, 1)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        low = np.floor((-1 - start) / step[:, None]) - 2  # 2 more: the places are rounded to their type
+        low = np.floor((-1 - start) / step[:, None]) - 2  # 2 more, because the places are rounded to their type
         high = np.ceil((size - start) / step[:, None]) + 2
-    moving, total = step[:, None] > 0, count[:, None].astype(np.float64)  # not moving: aligned and x2 <= x1
+    moving, total = step[:, None] > 0, count[:, None].astype(np.float64)  # step 0: aligned and x2 <= x1
     low = np.where(moving, low, 0).clip(0, total)
     high = np.where(moving, high, total).clip(0, total)
     number = low[:, :, None] + np.arange(int((high - low).max(initial=0)))
-    # in the original's order of operations
+    # In the original's order of operations.
     offset = (number.astype(dtype) + dtype(0.5)) * length[:, None, None] / np.maximum(count, 1)[:, None, None]
     places = start[:, :, None] + offset
     used = (number < count[:, None, None]) & (places >= -1) & (places <= size) & (size > 0)
@@ -169,7 +169,7 @@ class Block(NamedTuple):
 def _blocks(plan: SamplePlan) -> Iterator[Block]:
     """Yield the block of each roi."""
     (height, width), samples, images = plan.size, plan.places, plan.images.tolist()
-    # (R, P, 2 K) each; the divisor goes into the columns' weights
+    # (R, P, 2 K) each; the columns' weights include the divisor.
     rows, columns = bilinear_taps(samples.h, height), bilinear_taps(samples.w, width)
     by_row, by_column = rows.matrices(height), columns.matrices(width) / samples.per_bin[:, None, None]
     for r, (top, bottom, left, right) in enumerate(zip(*rows.span(), *columns.span())):
@@ -187,13 +187,13 @@ def _pool(x: Array, blocks: Sequence[Block], y: Array) -> None:
     _, c, h, _ = x.shape
     pooled_h, pooled_w = y.shape[2:]
     pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    by_columns = np.zeros((h, pooled_w, c + PAD), x.dtype)  # zeros: the padding is multiplied too
+    by_columns = np.zeros((h, pooled_w, c + PAD), x.dtype)  # zeros, because the padding is multiplied too
     means = np.empty((pooled_h, pooled_w, c + PAD), x.dtype)
     channels_first = means[..., :c].transpose(2, 0, 1)
     for (image, rows, columns, by_row, by_column), out in zip(blocks, y):
         across = by_columns[: by_row.shape[1]]
         np.matmul(by_column, pixels[image, rows, columns], out=across[..., :c])  # (PW, w) @ (h', w, c)
-        # (PH, h') @ (h', PW * (c + PAD)): contiguous with the padding, so BLAS needs no copy
+        # (PH, h') @ (h', PW * (c + PAD)) is contiguous because it includes the padding, so BLAS needs no copy.
         np.matmul(by_row, across.reshape(len(across), pooled_w * (c + PAD)), out=means.reshape(pooled_h, -1))
         out[...] = channels_first
 
@@ -216,7 +216,7 @@ def _pool_by_pixels(x: Array, plan: SamplePlan, y: Array) -> None:
     for r, (image, rows, columns, weight) in enumerate(_pixels(plan)):
         with np.errstate(invalid="ignore"):
             values = x[image, rows[:, None], columns] * weight[..., None]
-            values[rows < 0] = 0  # index -1 has read a pixel, perhaps a NaN
+            values[rows < 0] = 0  # index -1 has read some pixel, which may be NaN
             values[:, columns < 0] = 0
             # (PH, 2 KH, PW, 2 KW, C)
             bins = values.reshape(y.shape[2], len(rows) // y.shape[2], y.shape[3], len(columns) // y.shape[3], y.shape[1])
@@ -232,7 +232,7 @@ def _backward_by_pixels(dy: Array, plan: SamplePlan, dx: Array) -> None:
             each = dy[r].transpose(1, 2, 0).repeat(len(rows) // pooled_h, axis=0).repeat(len(columns) // pooled_w, axis=1)
             each *= weight[..., None]
             h, w = rows >= 0, columns >= 0
-            # += would add once where samples share a pixel
+            # += would add only once if samples share a pixel.
             np.add.at(pixels[image], (rows[h][:, None], columns[w]), each[h][:, w])
     dx[...] = pixels.transpose(0, 3, 1, 2)
 
@@ -247,4 +247,4 @@ def _pixels(plan: SamplePlan) -> Iterator[tuple[int, Ints, Ints, Array]]:
 
 
 MEAN_KERNELS = (pool_means,), (add_means,)
-"""Those of layers that take means of samples."""
+"""The kernels of layers that take means of samples."""

@@ -35,7 +35,7 @@ BINS = 4096
 """Bins that one step works on."""
 
 ROW_BYTES = 128
-"""Channels of a task: as many as this has room for."""
+"""Bytes of a task's channels in a row."""
 
 SUMS = 2**18
 """Sums of a task of backward, unless one channel has more."""
@@ -44,7 +44,7 @@ VALUES = 2**17
 """Values that one step of backward adds."""
 
 PIXEL_BITS = 31
-"""Low bits of a key: the pixel, counted from the last; a blob has fewer than 2^31 elements."""
+"""Low bits of a key: the pixel, counted from the last one. A blob has fewer than 2^31 elements."""
 
 
 def maxima_by_definition(x: Array, plan: BinPlan) -> tuple[Array, NDArray[np.int32]]:
@@ -109,12 +109,13 @@ def _cover_image(plan: BinPlan, image: int, rois: Ints) -> Windows:
     steps, step = [], max(1, BINS // (high * wide))
     for part in (slice(r, r + step) for r in range(0, len(rois), step)):
         top, bottom, left, right = (array[part] for array in bins)
-        # table (i, j) starts at row (i * len(lengths.columns) + j) * H * W
+        # Table (i, j) starts at row (i * len(lengths.columns) + j) * H * W.
         by_row = _starts(top, bottom, lengths.rows, size[1], len(lengths.columns) * pixels)
         by_column = _starts(left, right, lengths.columns, 1, pixels)
         empty = (bottom <= top)[:, :, None] | (right <= left)[:, None, :]  # (R', PH, PW)
         rows = (np.where(empty, lengths.tables * pixels, i[:, :, None] + j[:, None, :]) for i in by_row for j in by_column)
-        steps.append((part, [row.ravel().astype(np.intp, copy=False) for row in rows]))  # what take wants, on 32 bits too
+        # the type that take needs, on 32 bits too
+        steps.append((part, [row.ravel().astype(np.intp, copy=False) for row in rows]))
     return Windows(image, rois, size, lengths, steps)
 
 
@@ -128,7 +129,7 @@ def best_lengths(bins: Bins, pixels: int, times: int = 1) -> Lengths:
     costs = {}
     for (rows, high), (columns, wide) in product(by_row, by_column):
         lengths = Lengths(rows, columns)
-        if lengths.tables * pixels <= max(MOST_ROWS, pixels):  # always true of the single length 1
+        if lengths.tables * pixels <= max(MOST_ROWS, pixels):  # always true for the single length 1
             costs[lengths] = lengths.tables * pixels + of_roi * int((2 * high * wide - 1).sum())
     return min(costs, key=lambda lengths: costs[lengths])
 
@@ -161,7 +162,7 @@ def _cover(start: Ints, end: Ints, lengths: Sequence[int]) -> tuple[Ints, Ints, 
     They are given by the index of their length and the length (R, P), and by how many are needed (R,).
     """
     extent = np.maximum(end - start, 1)
-    number = np.searchsorted(lengths, extent, side="right") - 1  # lengths[0] is 1: never -1
+    number = np.searchsorted(lengths, extent, side="right") - 1  # lengths[0] is 1, so never -1
     length = np.asarray(lengths)[number]
     return number, length, (-(-extent // length)).max(axis=1, initial=1)
 
@@ -172,7 +173,7 @@ def _starts(start: Ints, end: Ints, lengths: Sequence[int], pitch: int, table: i
     The last one ends with the bin.
     """
     number, length, needed = _cover(start, end, lengths)
-    # end - length: no window leaves its bin, and bins that need fewer than others repeat the last; empty ones are replaced
+    # end - length keeps windows in their bin. Bins that need fewer windows repeat the last one. The caller replaces empty bins.
     return [number * table + np.minimum(start + k * length, end - length) * pitch for k in range(needed.max(initial=0))]
 
 
@@ -212,7 +213,7 @@ def _find_block(x: Array, windows: Windows, order: Order, y: Array) -> None:
     room = np.empty((2, most, len(x)), tables.dtype)
     for part, (first, *others) in windows.steps:
         maxima, another = room[:, : len(first)]
-        tables.take(first, axis=0, out=maxima, mode="clip")  # "clip": "raise" would copy out
+        tables.take(first, axis=0, out=maxima, mode="clip")  # "clip" avoids the copy of out that "raise" makes
         for rows in others:
             tables.take(rows, axis=0, out=another, mode="clip")
             np.maximum(maxima, another, out=maxima)
@@ -229,11 +230,11 @@ def window_tables(x: Array, lengths: Lengths, width: int, empty: float) -> Array
     tables[-1] = empty
     of_size = tables[:-1].reshape(len(lengths.rows), len(lengths.columns), pixels, channels)
     of_size[0, 0] = x
-    # on the flat map: a window past a row's end goes on in the next row, and no bin asks for it
+    # On the flat map, a window past a row's end continues in the next row, but no bin asks for it.
     for i, j in product(range(len(lengths.rows)), range(len(lengths.columns))):
         count = max(pixels - (lengths.rows[i] - 1) * width - (lengths.columns[j] - 1), 0)
         if j:
-            # a window is two of the shorter ones, `step` apart
+            # A window joins two shorter ones, `step` apart.
             before, step = of_size[i, j - 1], lengths.columns[j] - lengths.columns[j - 1]
         elif i:
             before, step = of_size[i - 1, 0], (lengths.rows[i] - lengths.rows[i - 1]) * width
@@ -257,12 +258,13 @@ def ordered_keys(x: Array) -> NDArray[np.int64]:
     keys: NDArray[np.int64]
     if x.dtype == np.float32:
         bits = (values + np.float32(0)).view(np.int32)  # + 0 makes -0.0 equal to 0.0
-        keys = (bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int64)  # ordered as the floats: negative ones inverted
+        # in the floats' order, with the bits of negative ones inverted
+        keys = (bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int64)
     else:
-        # 64 bits leave no room for the pixel: ranks in place of the values
+        # 64 bits have no room for value and pixel, so use ranks instead of values.
         keys = np.unique(values, return_inverse=True)[1].reshape(values.shape).astype(np.int64)
     keys <<= PIXEL_BITS
-    keys |= np.arange(len(values) - 1, -1, -1)[:, None]  # of equal values the earlier pixel is greater
+    keys |= np.arange(len(values) - 1, -1, -1)[:, None]  # of equal values, the earlier pixel gets the greater key
     keys[values <= LOWEST] = never(len(values))
     return keys
 
@@ -284,9 +286,9 @@ def pixels_of(keys: NDArray[np.int64], pixels: int) -> NDArray[np.int32]:
 def add_at_maxima(dy: Array, images: Ints, argmax: Array, dx: Array) -> None:
     """Compute dx (N, C, H, W): the sums of dy (R, C, PH, PW) at each image, channel and argmax (h * W + w, or -1 for none).
 
-    np.add.at takes 0.7 ns a value along one index array of intp, into sums that stay in a core's cache: those of a
-    block of channels. np.bincount, take and put, and a mask for each pixel are slower. Each block is a task and owns
-    its sums, so that a pixel's are added in the order of the rois and bins, on however many threads.
+    np.add.at is fast with one index array of intp and sums that stay in a core's cache: those of a block of channels.
+    np.bincount, take and put, and a mask for each pixel are slower. Each block is a task and owns its sums, so that a
+    pixel's are added in the order of the rois and bins, for any number of threads.
     """
     count, channels, height, width = dx.shape
     bins = dy.shape[2] * dy.shape[3]
@@ -295,7 +297,8 @@ def add_at_maxima(dy: Array, images: Ints, argmax: Array, dx: Array) -> None:
 
     def add(block: slice) -> None:
         own = dx[:, block]
-        sums = np.zeros((count, own.shape[1], height * width + 1), dx.dtype)  # at each plane's head, dy without a maximum
+        # dy without a maximum goes to the head of each plane
+        sums = np.zeros((count, own.shape[1], height * width + 1), dx.dtype)
         planes = np.repeat(1 + sums.shape[2] * np.arange(own.shape[1], dtype=np.int32), bins)
         for part in (slice(r, r + rois) for r in range(0, len(dy), rois)):
             index = (argmax[part, block].reshape(-1, len(planes)) + planes).astype(np.intp)

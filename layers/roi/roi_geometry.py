@@ -19,10 +19,10 @@ from minicaffe.blob import Array
 Ints = NDArray[np.int64]
 
 LIMIT = 2.0**29
-"""Largest coordinate, in the image or on the map: beyond it the originals' int arithmetic overflows."""
+"""Largest coordinate, in the image or on the map. Beyond it, the originals' int arithmetic overflows."""
 
 LOWEST = -float(np.finfo(np.float32).max)
-"""-FLT_MAX, where the originals' maxima start, in double nets too: what is not greater never wins."""
+"""-FLT_MAX, where the originals' maxima start, in double nets too. A number that is not greater never wins."""
 
 
 class Bins(NamedTuple):
@@ -36,7 +36,7 @@ class Bins(NamedTuple):
     def areas(self) -> Ints:
         """Return the pixels in each bin (R, PH, PW), at least 1."""
         height, width = self.hend - self.hstart, self.wend - self.wstart
-        # an empty bin's sum of 0 is then divided by 1
+        # At least 1: an empty bin's sum of 0 is divided by it.
         areas: Ints = np.maximum(height, 1)[:, :, None] * np.maximum(width, 1)[:, None, :]
         return areas
 
@@ -111,7 +111,7 @@ class RoiPlan(Generic[Places]):
 BinPlan = RoiPlan[Bins]
 
 Cut = Callable[[Array, Array, int], AxisSteps]
-"""(first (R,), last (R,), how many bins) -> the bins along one axis."""
+"""(first (R,), last (R,), number of bins) -> the bins along one axis."""
 
 
 def cut_corners(halfway: Array, corners: Array, pooled: tuple[int, int], cut: Cut) -> RoiSteps:
@@ -123,7 +123,7 @@ def cut_corners(halfway: Array, corners: Array, pooled: tuple[int, int], cut: Cu
 def cut_axis(first: Array, extent: Array, count: int) -> AxisSteps:
     """Return the bins along one axis of rois that begin at first (R,). Nothing is rounded."""
     length = extent / first.dtype.type(count)
-    # a product for each edge, as in the originals: a running sum rounds otherwise
+    # As in the originals, a product for each edge: a running sum would round differently.
     edges = np.arange(count + 1, dtype=first.dtype) * length[:, None] + first[:, None]
     return AxisSteps(extent, length, edges, edges[:, :-1], edges[:, 1:])
 
@@ -142,7 +142,7 @@ def rois_problem(rois: Array, images: int, spatial_scale: float) -> str:
         (~(np.isfinite(rois[:, 0]) & (rois[:, 0] == np.trunc(rois[:, 0]))), "the batch index is not a whole number"),
         (~((rois[:, 0] >= 0) & (rois[:, 0] < images)), f"the batch index is out of range: the batch has {images} images"),
         (
-            # in the image and on the map
+            # The limit holds in the image and on the map.
             (np.abs(corners).max(axis=1, initial=0) * max(1.0, abs(spatial_scale)) > LIMIT),
             f"a coordinate is beyond {LIMIT:.0f} pixels of the image or the map (spatial_scale {spatial_scale:g})",
         ),
@@ -155,6 +155,6 @@ def rois_problem(rois: Array, images: int, spatial_scale: float) -> str:
 
 def round_half_away(values: Array) -> Array:
     """Return values rounded as by C's round(): halves away from zero. NumPy rounds them to even."""
-    # not floor(|v| + 0.5): in float32 the number just below 0.5 would become 1
+    # Not floor(|v| + 0.5): in float32, the number just below 0.5 would become 1.
     whole = np.trunc(values)
     return np.where(np.abs(values - whole) >= 0.5, whole + np.copysign(values.dtype.type(1), values), whole)

@@ -68,7 +68,7 @@ class RoiLayer(Layer):
         working = self.operator.working_bytes(bottom[0], top[0], train=train, backward=backward)
         return super().costs(bottom, top, propagate_down)._replace(working=working)
 
-    # Where maxima differ from means.
+    # Methods in which maxima and means differ.
 
     def pool_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob], plan: RoiPlan[Any]) -> None:
         """Run forward on the CPU."""
@@ -88,10 +88,8 @@ class RoiLayer(Layer):
         assert not isinstance(self.gpu_kernels, Winners)
         self.gpu_kernels.backward(sizes, bottom[1], top[0], bottom[0], bad)
 
-    # On the CPU.
-
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._planned = None  # a forward always checks its rois
+        self._planned = None  # forward must always check its rois
         self.pool_cpu(bottom, top, self._plan(bottom))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -114,8 +112,6 @@ class RoiLayer(Layer):
 
     def _checked_rois(self, bottom: Sequence[Blob]) -> Array:
         return self._named(lambda: self.operator.check_rois(bottom[1].read_data(), bottom[0].shape[0]))
-
-    # On the GPU.
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.pool_gpu(bottom, top, self._sizes(bottom), self._watch(bottom))

@@ -43,7 +43,7 @@ class RoiPool(WideningOperator):
         corners = round_half_away(scaled).astype(np.int64)
 
         def cut(first: Array, last: Array, count: int) -> AxisSteps:
-            extent = np.maximum(last - first + 1, 1)  # malformed rois count as 1x1, as in the original
+            extent = np.maximum(last - first + 1, 1)  # as in the original, malformed rois count as 1x1
             steps = cut_axis(np.zeros(len(rois), rois.dtype), extent.astype(rois.dtype), count).whole()
             return steps._replace(extent=extent, start=steps.start + first[:, None], end=steps.end + first[:, None])
 

@@ -76,7 +76,8 @@ class Taps(NamedTuple):
         """Return each roi's first pixel and one past its last; 0, 0 if it reads none."""
         beyond = np.iinfo(np.int64).max
         end = self.pixel.max(axis=(1, 2), initial=-1) + 1
-        first = np.where(self.pixel >= 0, self.pixel, beyond).min(axis=(1, 2), initial=beyond)  # no pixel: end is 0 below it
+        # without pixels, end is 0 and below `beyond`
+        first = np.where(self.pixel >= 0, self.pixel, beyond).min(axis=(1, 2), initial=beyond)
         return np.minimum(first, end).tolist(), end.tolist()
 
     def matrices(self, size: int) -> Array:
@@ -84,7 +85,7 @@ class Taps(NamedTuple):
         rois, pooled, _ = self.pixel.shape
         row = np.arange(rois * pooled).reshape(rois, pooled, 1) * size
         used = self.pixel >= 0
-        # adds the weights of a pixel that several samples read; float64
+        # Adds the weights if several samples read a pixel; float64.
         sums = np.bincount((row + self.pixel)[used], self.weight[used], rois * pooled * size)
         matrices: Array = sums.reshape(rois, pooled, size).astype(self.weight.dtype)
         return matrices
@@ -99,7 +100,8 @@ def bilinear_taps(places: Array, size: int) -> Taps:
     inside = np.where(used, places, 0).clip(0, max(size - 1, 0))  # max: an axis of size 0
     low = inside.astype(np.int64)
     fraction = inside - low.astype(places.dtype)
-    index = np.concatenate([low, np.minimum(low + 1, size - 1)], axis=2)  # at the last pixel both are one; the second weighs 0
-    weight = np.concatenate([1 - fraction, fraction], axis=2)  # (R, P, 2 * K): all first neighbours, then all second ones
+    # at the last pixel both neighbours are equal; the second has weight 0
+    index = np.concatenate([low, np.minimum(low + 1, size - 1)], axis=2)
+    weight = np.concatenate([1 - fraction, fraction], axis=2)  # (R, P, 2 * K): first all lower neighbours, then all upper ones
     used = np.concatenate([used, used], axis=2)
     return Taps(np.where(used, index, -1), np.where(used, weight, 0))

@@ -23,9 +23,10 @@ def longest_first(counts: Ints) -> tuple[Ints, list[int]]:
     counts (B,): the terms of each sum.
     """
     most = int(counts.max(initial=0))
-    # a stable sort of 8 or 16 bits is NumPy's radix sort
+    # For 8 or 16 bits, NumPy's stable sort is a radix sort.
     order = np.argsort((most - counts).astype(np.min_scalar_type(most)), kind="stable")
-    having: list[int] = np.searchsorted(-counts[order], -np.arange(most)).tolist()  # the negated counts rise
+    # negated, because searchsorted needs ascending numbers
+    having: list[int] = np.searchsorted(-counts[order], -np.arange(most)).tolist()
     return order, having
 
 
@@ -51,20 +52,20 @@ def add_rows(rows: Array, source: Ints, target: Ints, total: Array, scratch: Scr
     Each term is added to what is there, so the cuts between calls do not change a bit. The pairs are sorted as numbers, target
     before source, so that the terms of each sum lie side by side.
     """
-    bits = len(rows).bit_length()  # of a source, below len(rows)
+    bits = len(rows).bit_length()  # enough bits for a source, which is below len(rows)
     keys = (target << bits) + source
     keys = keys.astype(np.int32 if len(total) << bits < 2**31 else np.int64, copy=False)
     keys.sort()
     target, source = keys >> bits, (keys & ((1 << bits) - 1)).astype(np.intp)
-    first = np.flatnonzero(np.concatenate([target[:1] == target[:1], target[1:] != target[:-1]]))  # [True], or [] of no pairs
+    first = np.flatnonzero(np.concatenate([target[:1] == target[:1], target[1:] != target[:-1]]))  # [True], or [] without pairs
     order, having = longest_first(np.diff(first, append=len(keys)))
     first = first[order]
-    terms = (source[first[:n] + k] for k, n in enumerate(having))  # sorted keys: source rises within a target
+    terms = (source[first[:n] + k] for k, n in enumerate(having))  # with sorted keys, sources ascend within a target
     place = target[first].astype(np.intp)
     sums = scratch("sums", len(first), rows.shape[1], dtype=total.dtype)
     items(total).take(place, out=items(sums), mode="clip")
     _add_terms(rows, terms, having, sums, scratch)
-    items(total)[place] = items(sums)  # no place occurs twice
+    items(total)[place] = items(sums)  # each place occurs at most once
 
 
 def _add_terms(rows: Array, terms: Iterable[Ints], having: Sequence[int], sums: Array, scratch: Scratch) -> None:
@@ -72,6 +73,6 @@ def _add_terms(rows: Array, terms: Iterable[Ints], having: Sequence[int], sums: 
     term = scratch("term", *sums.shape, dtype=rows.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         for n, index in zip(having, terms):
-            # the indices are valid: "clip" only spares the copy of out that "raise" makes
+            # The indices are valid. "clip" avoids the copy of out that "raise" makes.
             items(rows).take(index.astype(np.intp, copy=False), out=items(term)[:n], mode="clip")
             sums[:n] += term[:n]

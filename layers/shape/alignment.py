@@ -25,7 +25,7 @@ from .concat import Concat
 from .crop import BVLC, LONGJON, Crop
 
 Map = tuple[int | None, Any, Any]
-"""axis, and a and b: one value, or one for each axis behind it."""
+"""axis, and a and b: one value, or one for each axis after it."""
 
 IDENTITY: Map = (None, 1, 0)
 
@@ -148,7 +148,7 @@ def settle_crops(nodes: Sequence[Node]) -> None:
     bare = {i: layer for i, layer in crops if not layer.param.HasField("crop_param")}
     if not bare:
         return
-    choice = next(iter(bare.values())).choice  # by the net's fork: one for all of them
+    choice = next(iter(bare.values())).choice  # chosen by the net's fork, so equal for all
     others = [layer.name for i, layer in crops if i not in bare]
     if choice:
         bvlcs = choice.why if choice.whose == BVLC else ""
@@ -158,7 +158,8 @@ def settle_crops(nodes: Sequence[Node]) -> None:
     for i, layer in bare.items():
         if bvlcs:
             layer.param.crop_param.Clear()
-            layer.param.crop_param.SetInParent()  # a net made of these parameters, or of some of them, must not choose again
+            # a net made from these parameters, or from some of them, must not choose again
+            layer.param.crop_param.SetInParent()
         if not layer.choice:
             layer.choose(BVLC if bvlcs else LONGJON, bvlcs or "whole offsets align the bottoms of every Crop")
         layer.reshape_pass(nodes[i].bottoms, nodes[i].tops)

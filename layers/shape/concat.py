@@ -42,7 +42,7 @@ class Concat(Layer):
         shape[self.axis] = sum(blob.shape[self.axis] for blob in bottom)
         top[0].reshape(shape)
         if len(bottom) == 1:
-            top[0].share(bottom[0])  # Caffe's case of one bottom: nothing to copy in either direction
+            top[0].share(bottom[0])  # as in Caffe, a single bottom is not copied in either direction
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
         before = sum(blob.shape[self.axis] for blob in bottom[:b])

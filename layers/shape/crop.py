@@ -12,7 +12,7 @@ from minicaffe.layers.shape.rearranged import Tables, on_device, steps_of
 from minicaffe.reads import UNREAD, Axis, moved
 
 BVLC, LONGJON = "BVLC Caffe", "longjon's Caffe"
-"""Whose a layer is."""
+"""The variants of the layer."""
 
 
 class Crop(Forked):
@@ -48,7 +48,7 @@ class Crop(Forked):
             self.choose_by_fork()
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
-        if b:  # the second bottom only gives lengths
+        if b:  # the second bottom gives only lengths
             return (UNREAD,) * len(bottom[b].shape[2:])
         axes = len(bottom[0].shape)
         axis = self.axis_of(self.param.crop_param.axis, bottom[0])

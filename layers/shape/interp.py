@@ -25,8 +25,8 @@ from minicaffe.reads import Axis
 from minicaffe.threads import Index, Scratch, each_block
 
 TapArrays = tuple[NDArray[np.uintp], Array]
-"""Of each place on an axis of the result the two places that it is made of, and their shares, each (2, size); (1, size) for an
-axis that keeps its size."""
+"""The two neighbours of each place on an axis of the result, and their weights: each (2, size), or (1, size) if the axis keeps
+its size."""
 
 
 @dataclass(frozen=True)
@@ -87,19 +87,19 @@ class Taps:
 
 
 Run = tuple[slice, slice, slice]
-"""Places of the result, those before them and those after them."""
+"""Places of the result, and the places before and after them."""
 
 Band = tuple[slice, slice, Array]
-"""Places of the result, the places that they are made of, and the shares: a row for each of the first."""
+"""Places of the result, the places that they read, and the weights: a row for each place of the result."""
 
 ROWS, COLUMNS = 8, 16
-"""Rows, or columns, that one band makes: fewer are too small a product, more have too many zeros."""
+"""Rows, or columns, that one band makes. Fewer are too small a product; more have too many zeros."""
 
 SPARSE = 6
-"""With fewer than 1 / 6 of x's numbers in y, the four neighbours of each are gathered: most of x is not read."""
+"""If y has fewer than 1 / 6 of x's numbers, the four neighbours of each are gathered, because most of x is not read."""
 
 FEW = 4
-"""Most runs on an axis for which views of the rows and columns that are read beat the product."""
+"""Most runs on an axis for which views of the rows and columns are faster than the product."""
 
 BLENDED = 1 << 16
 """Numbers of the rows blended at once: 256 KB of float32, which stay in a core's cache."""
@@ -185,7 +185,7 @@ def sample(near: Near, x: Array, y: Array) -> None:
     (first, first_share), *others = near
     more = np.empty(len(first), x.dtype)
     for one, out in zip(*(maps.reshape(len(maps), math.prod(maps.shape[1:])) for maps in (x, y))):
-        np.take(one, first, out=out, mode="clip")  # clip: without a copy of out
+        np.take(one, first, out=out, mode="clip")  # "clip" avoids a copy of out
         np.multiply(out, first_share, out=out)
         for place, share in others:
             np.take(one, place, out=more, mode="clip")
@@ -263,7 +263,7 @@ def _product(how: Resizing, rows: list[Band], columns: list[Band], x: Array, y: 
         y[...] = x
         return True
     with np.errstate(all="ignore"):
-        if x.shape[1] < y.shape[1]:  # columns cost most: of the fewer rows
+        if x.shape[1] < y.shape[1]:  # columns cost most, so multiply them with the fewer rows
             multiply_rows(rows, multiply_columns(columns, x, np.empty((*x.shape[:2], y.shape[2]), x.dtype)), y)
         else:
             multiply_columns(columns, multiply_rows(rows, x, np.empty((*y.shape[:2], x.shape[2]), x.dtype)), y)
@@ -315,7 +315,7 @@ class Interp(Layer):
             raise self.error(f"pads {self.pads} leave nothing of a map of {shape[2]}x{shape[3]}", "interp_param")
         axes = tuple(Taps(size, self.resized(size, axis)) for axis, size in enumerate(sizes))
         top[0].reshape(*shape[:2], *(taps.out for taps in axes))
-        if axes != (self.rows, self.columns):  # of the same sizes, what they have computed stays
+        if axes != (self.rows, self.columns):  # for equal sizes, keep what the taps have computed
             self.rows, self.columns = axes
 
     @property
@@ -333,7 +333,7 @@ class Interp(Layer):
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
         axes = []
-        for taps in (self.rows, self.columns):  # the one or two places around its own
+        for taps in (self.rows, self.columns):  # the one or two places next to its own
             stride, divisor = (taps.size - 1, taps.out - 1) if taps.out > 1 else (0, 1)
             start = -self.pads[0]
             axes.append(Axis(stride, divisor, (start - 1) * divisor + 1, (start + 1) * divisor - 1))

@@ -47,7 +47,7 @@ class BatchReindex(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         index = self._index(bottom)
         if len(index):
-            # checked by _index; mode raise would buffer out
+            # _index has checked the indices; mode "raise" would buffer out.
             np.take(bottom[0].data, index, axis=0, out=top[0].data, mode="clip")
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -76,7 +76,7 @@ def whole_numbers(
     Raises LayerError with the first one that is not a whole number in [0, end). error: makes the LayerError from that number.
     """
     with np.errstate(invalid="ignore"):
-        index = values.astype(np.int32)  # what it cannot hold becomes negative, and so a great number without sign
+        index = values.astype(np.int32)  # values out of range become negative, and as unsigned numbers huge
     if values.size and (index.view(np.uint32).max() >= end or not (index.astype(values.dtype) == values).all()):
         good = (values >= 0) & (values < end) & (np.floor(values) == values)
         wrong = float(values[~good][0])
@@ -91,8 +91,8 @@ def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:
     """
     if not len(index):
         return
-    order = np.argsort(index, kind="stable")  # equal indices together, in their order; add.at takes them one by one
-    starts = np.flatnonzero(np.diff(index[order], prepend=-1))  # no index is -1: the first one starts a run too
+    order = np.argsort(index, kind="stable")  # groups equal indices, in order; add.at would take them one by one
+    starts = np.flatnonzero(np.diff(index[order], prepend=-1))  # no index is -1, so the first one also starts a run
     total[index[order[starts]]] += np.add.reduceat(rows[order], starts, axis=0)
 
 
@@ -148,8 +148,8 @@ class Filter(DynamicTops):
                 raise self.error(
                     f"bottom {i} of shape {x.shape} must have as many items as the selector, {selector.count}", f"bottom[{i}]"
                 )
-        self._selected = np.flatnonzero(selector.read_data())  # at reshape, which comes before each forward
-        # Caffe's first_reshape_: the selector is not computed yet
+        self._selected = np.flatnonzero(selector.read_data())  # read in reshape, which precedes each forward
+        # As Caffe's first_reshape_: in the first reshape, the selector is not computed yet.
         items = len(self._selected) if self._selector_known else selector.count
         self._selector_known = True
         for x, y in zip(data, top, strict=True):
@@ -179,7 +179,7 @@ class Filter(DynamicTops):
                 dx[self._selected] = y.diff
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        places = self._device_table(bottom[-1].count) + 4 * len(self._selected)  # past the first table, of int32
+        places = self._device_table(bottom[-1].count) + 4 * len(self._selected)  # after the first table, of int32
         for x, y, wanted in zip(bottom, top, propagate_down):
             if wanted:
                 dy, dx = y.device_diff("read"), x.device_diff("write")
@@ -264,7 +264,7 @@ class Gather(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for x, y in zip(bottom, top, strict=True):
             y.reshape(x.shape)
-            y.share_data(x)  # at each reshape: the bottom may have got new memory
+            y.share_data(x)  # in each reshape, because the bottom may have new memory
             y.share_diff(x)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

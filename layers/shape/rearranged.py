@@ -13,7 +13,7 @@ from minicaffe.layer import Layer
 from minicaffe.reads import Axis, same_places
 
 MOST_TABLES = 32
-"""Tables of numbers that a layer keeps on the GPU: one for each shape."""
+"""Most tables of numbers that a layer keeps on the GPU, one for each shape."""
 
 Tables = dict[bytes, Blob]
 """Blobs of int32, by their contents."""

@@ -35,7 +35,7 @@ class Reduction(Layer):
         param, shape = self.param.reduction_param, bottom[0].shape
         axis = self.axis_of(param.axis, bottom[0], "reduction_param.axis") if shape else 0  # a scalar has no axis 0
         self._split = math.prod(shape[:axis]), math.prod(shape[axis:])
-        # MEAN is SUM with the number in coeff
+        # MEAN is SUM with the number of elements in coeff.
         self.coeff = param.coeff / max(self._split[1], 1) if param.operation == MEAN else param.coeff
         self.copies = (1, 1) if param.operation == ASUM else (0, 0)
         top[0].reshape(shape[:axis])
@@ -56,7 +56,7 @@ class Reduction(Layer):
         dy = self.coeff * top[0].diff.reshape(-1, 1)
         operation = self.param.reduction_param.operation
         if operation == ASUM:
-            np.multiply(np.sign(x), dy, out=dx)  # 0 at 0, as Caffe's sign
+            np.multiply(np.sign(x), dy, out=dx)  # 0 at 0, as in Caffe's sign
         elif operation == SUMSQ:
             np.multiply(x, 2 * dy, out=dx)
         else:
@@ -100,7 +100,8 @@ class Tile(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape
         axis = self.axis_of(self.param.tile_param.axis, bottom[0], "tile_param.axis")
-        self._split = math.prod(shape[:axis]), 1, math.prod(shape[axis:])  # tiled whole: (before, tiles, axis and after)
+        # to repeat everything from the axis on: (before, tiles, axis and after)
+        self._split = math.prod(shape[:axis]), 1, math.prod(shape[axis:])
         top[0].reshape(*shape[:axis], self.tiles * shape[axis], *shape[axis + 1 :])
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:

@@ -55,12 +55,12 @@ class Reshape(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(self.new_shape(bottom[0].shape))
-        top[0].share(bottom[0])  # at each reshape: the bottom may have got new memory
+        top[0].share(bottom[0])  # in each reshape, because the bottom may have new memory
 
     def replaced_axes(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Return the half-open range of the bottom's axes that shape.dim replaces."""
         param, axes = self.param.reshape_param, len(shape)
-        # -1 is past the last axis, not the last: to insert one there
+        # -1 means after the last axis, to insert axes there.
         start = param.axis if param.axis >= 0 else axes + param.axis + 1
         if not 0 <= start <= axes:
             raise self.error(f"axis {param.axis} is out of range for shape {shape}", "reshape_param.axis")
@@ -97,7 +97,7 @@ class Reshape(Layer):
         (images, *_, rows, columns), (new_images, *_, new_rows, new_columns) = bottom[b].shape, top[t].shape
         if columns != new_columns or images != new_images or not rows or not new_rows:
             return None
-        if new_rows % rows == 0:  # maps one below the other, as the scores of a region proposal network
+        if new_rows % rows == 0:  # maps above each other, as in the scores of a region proposal network
             return Axis(modulo=rows), Axis()
         return (Axis(last=rows - new_rows, step=new_rows), Axis()) if rows % new_rows == 0 else None
 
@@ -142,7 +142,7 @@ class Flatten(Layer):
         if end <= start:
             raise self.error(f"end_axis {param.end_axis} is before axis {param.axis} in shape {shape}", "flatten_param")
         top[0].reshape(*shape[:start], math.prod(shape[start:end]), *shape[end:])
-        top[0].share(bottom[0])  # at each reshape: the bottom may have got new memory
+        top[0].share(bottom[0])  # in each reshape, because the bottom may have new memory
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Do nothing: the top shares the bottom's memory."""

@@ -32,7 +32,7 @@ class Split(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for blob in top:
             blob.reshape(bottom[0].shape)
-            blob.share_data(bottom[0])  # data alone: each reader writes a diff
+            blob.share_data(bottom[0])  # only data, because each reader writes its own diff
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Do nothing: the tops share the bottom's memory."""
@@ -64,7 +64,7 @@ class Split(Layer):
             current().copy(dx, diffs[0], bottom[0].count * self.dtype.itemsize)
         total, *rest = diffs
         while rest:
-            three = (*rest[:3], 0, 0)[:3]  # up to three in a launch: fewer passes over dx
+            three = (*rest[:3], 0, 0)[:3]  # up to three in one launch, for fewer passes over dx
             self.launch("split.sum", bottom[0].count, bottom[0].count, total, *three, dx)
             total, rest = dx, rest[3:]
 

@@ -83,7 +83,7 @@ def sample_box(sampler: caffe_pb2.Sampler, random: np.random.Generator) -> Array
     scale = random.uniform(sampler.min_scale, sampler.max_scale)
     ratio = random.uniform(max(sampler.min_aspect_ratio, scale**2), min(sampler.max_aspect_ratio, 1 / scale**2))
     size = np.array([scale * np.sqrt(ratio), scale / np.sqrt(ratio)])
-    low = random.uniform(0, np.maximum(1 - size, 0))  # maximum: a rounded size may pass 1
+    low = random.uniform(0, np.maximum(1 - size, 0))  # maximum, because a rounded size may exceed 1
     return np.concatenate([low, low + size])
 
 
@@ -103,7 +103,7 @@ def satisfies(box: Array, objects: Array, wanted: caffe_pb2.SampleConstraint) ->
         if low is not None or high is not None:
             values = measure()
             standing &= (values >= (-np.inf if low is None else low)) & (values <= (np.inf if high is None else high))
-            met |= standing  # the original's: meeting the first of several bounds is enough
+            met |= standing  # as in the original, meeting one of several bounds is enough
     return bool(met.any())
 
 
@@ -138,7 +138,7 @@ OWN_FIELDS = (
 
 
 MOST_TRIALS = 10_000
-"""Most boxes that are drawn for one image; SSD draws 300."""
+"""Most boxes drawn for one image; SSD draws 300."""
 
 
 class AnnotatedTransform:
@@ -201,7 +201,7 @@ class AnnotatedTransform:
         boxes = self._seen(seen, boxes)
         if self.param.mirror and self.random.integers(2):
             pixels = pixels[:, ::-1]
-            boxes[:, [2, 4]] = 1 - boxes[:, [4, 2]]  # xmin and xmax change places
+            boxes[:, [2, 4]] = 1 - boxes[:, [4, 2]]  # xmin and xmax are exchanged
         factors = extrapolation(pixels.shape[:2], self.param.resize_param)
         if factors is not None:
             boxes[:, 2:6] *= factors
@@ -293,7 +293,7 @@ class AnnotatedSource(DatumSource):
 
     def shapes(self) -> list[tuple[int, ...]]:
         channels, height, width = self._annotated(*self._item_of(self.database.items()))[0].shape
-        # the size after crop and resize, which may differ from the item's
+        # The size after crop and resize may differ from the item's.
         images = (self.batch_size, channels, *self.change.size(height, width))
         labels: tuple[int, ...] = (1, 1, 1, 8)
         return [images, labels][: 1 + self.labelled]
@@ -311,7 +311,7 @@ class AnnotatedSource(DatumSource):
             except DataError as error:
                 raise DataError(f"{self._name(key)}: {error}") from error
             rows.append(np.column_stack([np.full(len(boxes), i), boxes]))
-        # the fork's convention: MultiBoxLoss skips a row of image -1
+        # As in the fork, MultiBoxLoss skips a row with image -1.
         table = np.concatenate(rows) if sum(map(len, rows)) else np.full((1, 8), -1.0)
         return (batch, table.astype(batch.dtype)[None, None]) if self.labelled else (batch,)
 

@@ -114,7 +114,7 @@ def encode(targets: Array, priors: Priors, code: int, variance_in_target: bool =
 def best_first(scores: Array, least: float, top_k: int | None) -> NDArray[np.intp]:
     """Return the indices of the top_k best scores (N,) > least, best first; of equal ones the earlier first."""
     likely = np.flatnonzero(scores > least)
-    if top_k is not None and 0 < top_k < len(likely):  # to find the last of the best takes a fifth of the time of sorting all
+    if top_k is not None and 0 < top_k < len(likely):  # finding the last of the best first is faster than sorting all
         last = np.partition(scores[likely], -top_k)[-top_k]
         likely = likely[scores[likely] >= last]
     return likely[np.argsort(-scores[likely], kind="stable")][:top_k]
@@ -144,12 +144,12 @@ def nms(
 @kernel
 def kept_of(boxes: Array, areas: Array, overlap: float, eta: float) -> NDArray[np.intp]:
     """Return the indices that nms keeps of the boxes (N, 4) with areas (N,), best first."""
-    most = np.zeros(len(boxes), boxes.dtype)  # each box's largest overlap with a kept one
+    most = np.zeros(len(boxes), boxes.dtype)  # each box's largest overlap with a box kept so far
     kept: list[int] = []
     for i in range(len(boxes)):
         if most[i] <= overlap:
             kept.append(i)
-            # no box is dropped yet: with eta a lower overlap counts when its turn comes
+            # Drop no box yet: with eta, a lower overlap counts later.
             most[i + 1 :] = np.maximum(most[i + 1 :], jaccard(boxes[i : i + 1], boxes[i + 1 :])[0])
             if eta < 1 and overlap > 0.5:
                 overlap *= eta

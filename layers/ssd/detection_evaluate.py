@@ -26,7 +26,7 @@ from minicaffe.layers.ssd.detection_files import MOST_CLASSES, boxes_in_pixels, 
 from .box_codes import jaccard
 
 CASCADE = [0, 5, 6, 1, 2, 3, 4, 7]
-"""Where Cascade R-CNN's rows have what SSD's have: image, class, score, the corners, difficult."""
+"""The columns of Cascade R-CNN's rows, in SSD's order: image, class, score, the corners, difficult."""
 
 
 class DetectionEvaluate(Forked):
@@ -102,12 +102,12 @@ class DetectionEvaluate(Forked):
         rows = [np.array([[-1, k, (counted[:, 1] == k).sum(), -1, -1] for k in self.classes]).reshape(-1, 5)]
         for image in np.unique(found[:, 0]):
             mine, true = found[found[:, 0] == image], truths[truths[:, 0] == image]
-            for k in np.unique(mine[mine[:, 1] != -1, 1]):  # -1: the row of an image without detections
+            for k in np.unique(mine[mine[:, 1] != -1, 1]):  # -1 marks an image without detections
                 rows.append(
                     self._judged(self._in_image(mine[mine[:, 1] == k], bottom), self._in_image(true[true[:, 1] == k], bottom))
                 )
             if self.images:
-                self.next_image = (self.next_image + 1) % len(self.images)  # after the last image from the first again
+                self.next_image = (self.next_image + 1) % len(self.images)  # after the last image, start again
         table = np.concatenate(rows)
         top[0].reshape(*((len(table), 5, 1, 1) if self.cascade else (1, 1, len(table), 5)))
         top[0].data[...] = table.reshape(top[0].shape)
@@ -169,10 +169,10 @@ def judge(overlaps: Array, threshold: float, ignored: NDArray[np.bool_]) -> tupl
     """
     right, wrong = np.zeros(len(overlaps), bool), np.ones(len(overlaps), bool)
     if overlaps.shape[1]:
-        own = overlaps.argmax(axis=1)  # each detection's best true box, taken or not, as VOC's devkit judges
+        own = overlaps.argmax(axis=1)  # each detection's best true box, even if taken, as in VOC's devkit
         near = overlaps.max(axis=1) >= threshold
         counts = near & ~ignored[own]
-        first = np.unique(own[counts], return_index=True)[1]  # of each true box the best detection; later ones are wrong
+        first = np.unique(own[counts], return_index=True)[1]  # the best detection of each true box; later ones are wrong
         right[np.flatnonzero(counts)[first]] = True
         wrong = ~right & ~(near & ignored[own])
     return right, wrong

@@ -43,7 +43,7 @@ Resize = caffe_pb2.ResizeParameter
 
 
 LARGEST = 2**31 - 1
-"""Pixels of a side: Caffe's int."""
+"""Most pixels of a side: the greatest int in Caffe."""
 
 
 class Sized(NamedTuple):
@@ -106,7 +106,7 @@ def margins(image: Sized, resize: caffe_pb2.ResizeParameter) -> Array:
 
 
 MOST_CLASSES = 1_000_000
-"""Most classes of detections: there is a list of them."""
+"""Most classes of detections, because there is a list of them."""
 
 
 def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
@@ -156,7 +156,7 @@ class OwnFiles:
         entry = (name, _digest(content))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # before the file: a run killed in between must not leave one that no later run may replace
+            # Before the file is written: after a crash in between, no file may be left that later runs cannot replace.
             if entry not in self._record():
                 self._append(entry)
         except OSError as error:
@@ -169,7 +169,8 @@ class OwnFiles:
         if self._written is None:
             self._written = set()
             with suppress(OSError), opened(self.folder / RECORD, follow=False) as lines:
-                for line in lines if os.fstat(lines.fileno()).st_size <= limits.lists else ():  # one of holes has no end
+                # a sparse file may have a line without an end
+                for line in lines if os.fstat(lines.fileno()).st_size <= limits.lists else ():
                     with suppress(ValueError, TypeError):
                         name, digest = json.loads(line)
                         self._written.add((name, digest))
@@ -178,7 +179,7 @@ class OwnFiles:
     def _append(self, entry: tuple[str, str]) -> None:
         handle = in_place(self.folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
-            os.write(handle, json.dumps(entry).encode() + b"\n")  # one write: lines of other processes stay whole
+            os.write(handle, json.dumps(entry).encode() + b"\n")  # in one write, so that lines of several processes stay whole
         finally:
             os.close(handle)
         self._record().add(entry)
@@ -250,7 +251,7 @@ class DetectionFiles:
         boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
         rounded = np.floor(boxes.astype(float) * 100 + 0.5) / 100
         for (label, score), box in zip(rows[:, :2], rounded, strict=True):
-            # through str: the shortest decimal number that is this float32
+            # str gives the shortest decimal number of this float32.
             self.found.append(Found(image.name, int(label), float(str(np.float32(score))), box.tolist()))
         self.next += 1
         if self.next == self.count:
@@ -295,7 +296,7 @@ class DetectionFiles:
 
 FORMATS = ("VOC", "COCO", "ILSVRC")
 COCO_ID = re.compile("0|[1-9][0-9]{0,17}")
-"""Of an image or a category: what 64 bits hold."""
+"""The id of an image or a category, of up to 18 digits, which fit 64 bits."""
 
 
 def line(found: Found, label: str = "") -> str:
@@ -311,7 +312,7 @@ def number_or_text(name: str) -> int | str:
 
 KINDS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP"}
 LEAST = 0.6
-"""The score that is drawn where visualize_threshold is not given."""
+"""The least score that is drawn if visualize_threshold is not given."""
 
 
 def pictures_asked(layer: Layer, bottoms: int) -> DetectionPictures | None:

@@ -33,7 +33,7 @@ from .detection_files import DetectionFiles, files_asked
 from .detection_rows import image_detections, rows_of_classes
 
 FIELDS_OF_CELLS = ("side", "num_box", "coords", "nms_threshold", "biases", "label_map_file")
-"""The fields that caffe-yolov2's alone has."""
+"""The fields that only caffe-yolov2's layer has."""
 
 
 class DetectionOutput(DynamicTops, Forked):
@@ -65,7 +65,7 @@ class DetectionOutput(DynamicTops, Forked):
         Kind("caffe-yolov2", ("yolov2",), "1 bottom"),
     )
     of_cells = False
-    """Whether it is caffe-yolov2's."""
+    """True for caffe-yolov2's layer."""
     files: DetectionFiles | None = None
     pictures: DetectionPictures | None = None
     refines = False
@@ -131,7 +131,7 @@ class DetectionOutput(DynamicTops, Forked):
         scores = confidences.transpose(0, 2, 1)
         rows = [self._image_rows(i, *boxes[i], scores[i]) for i in range(images)]
         found = np.concatenate([np.empty((0, 7), self.dtype), *rows])
-        if not len(found):  # the original's fake rows
+        if not len(found):  # the original's rows for images without detections
             found = np.full((images, 7), -1, self.dtype)
             found[:, 0] = np.arange(images)
         top[0].reshape(1, 1, len(found), 7)
@@ -149,7 +149,7 @@ class DetectionOutput(DynamicTops, Forked):
         if not self.refines:
             return decode_images(self, codes, priors, param.code_type, of_target)
         each = refined(read_priors(self, priors, param.code_type), arm_loc, images, param.code_type, of_target)
-        # (N, L, P, 4): class after class
+        # (N, L, P, 4): classes before priors.
         pairs = zip(codes.transpose(0, 2, 1, 3), each, strict=True)
         return [(decode(own, at, param.code_type, of_target), None) for own, at in pairs]
 

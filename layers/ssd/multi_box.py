@@ -45,7 +45,7 @@ from minicaffe.proto import caffe_pb2
 Ints = NDArray[np.intp]
 
 FREE, IGNORED = -1, -2
-"""In place of a true box's index: a prior that stands for none, and one that must not be matched or mined."""
+"""Values in place of a true box's index: FREE has no true box; IGNORED must not be matched or mined."""
 LEAST_OVERLAP = 1e-6
 """An overlap up to this counts as none."""
 
@@ -98,7 +98,7 @@ def find_matches(codes: Array, truths: Truths, priors: Priors, param: caffe_pb2.
         truth, overlap = _match(priors.boxes, truths.boxes, threshold, param.ignore_cross_boundary_bbox)
         if param.share_location:
             return [Match(0, truth, overlap)]
-        owner = np.where(truth >= 0, truths.labels[np.maximum(truth, 0)], FREE)  # maximum: a valid index for FREE and IGNORED
+        owner = np.where(truth >= 0, truths.labels[np.maximum(truth, 0)], FREE)  # maximum gives FREE and IGNORED a valid index
         return [Match(k, np.where(owner == k, truth, FREE), overlap) for k in slots]
     matches = []
     for k in slots:
@@ -126,7 +126,7 @@ def match(overlaps: Array, threshold: float | None, ignored: NDArray[np.bool_]) 
     best = overlaps.max(axis=1, initial=0)
     if threshold is not None and overlaps.size:
         near = (best >= threshold) & (best > 0)
-        truth[near] = overlaps.argmax(axis=1)[near]  # first, for the bipartite matches to overwrite
+        truth[near] = overlaps.argmax(axis=1)[near]  # first, because bipartite matches overwrite it
     left = overlaps.copy()
     for _ in range(overlaps.shape[1]):
         i, j = np.unravel_index(int(left.argmax()), left.shape) if left.size else (0, 0)
@@ -163,7 +163,7 @@ def localisation_loss(
     none = np.zeros((len(picks.prior), 4), loc.dtype)
     own = Priors(*(_of_images([each[k] for each in priors], picks.image, picks.prior, none.copy()) for k in (0, 1)))
     boxes = _of_images([truth.boxes for truth in truths], picks.image, picks.truth, none)
-    # encode_variance_in_target: the codes are not divided by the variances, so their differences are
+    # With encode_variance_in_target the codes are not divided by the variances. Their differences must be.
     scale = 1 / own.variances if param.encode_variance_in_target else np.ones_like(own.variances)
     codes = loc[place]
     d = (codes - encode(boxes, own, param.code_type, param.encode_variance_in_target)) * scale
@@ -192,7 +192,7 @@ def confidence_targets(
     labels = _of_images([each.labels for each in truths], picks.image, picks.truth, np.zeros(len(picks.prior), np.intp))
     if param.conf_loss_type == Param.SOFTMAX:
         last = np.full(shape[:2], -1)
-        last[picks.image, picks.prior] = labels  # softmax has one class a prior: the last of several matches
+        last[picks.image, picks.prior] = labels  # softmax has one class for each prior: that of its last match
         labels = last[picks.image, picks.prior]
     targets[picks.image, picks.prior] = False
     targets[picks.image, picks.prior, labels] = True
@@ -222,7 +222,7 @@ MAX_NEGATIVE = caffe_pb2.MultiBoxLossParameter.MAX_NEGATIVE
 HARD_EXAMPLE = caffe_pb2.MultiBoxLossParameter.HARD_EXAMPLE
 
 SMALL = 1e-5
-"""A box of a smaller area than this is never mined where nms_param is given."""
+"""With nms_param, a box with a smaller area is never mined."""
 
 
 def mining_type(layer: Layer, param: Param) -> int:
@@ -294,7 +294,7 @@ def pick(
             if param.HasField("nms_param") and not param.use_prior_for_nms:
                 boxes = decode(loc[i, :, 0], priors[i], param.code_type, param.encode_variance_in_target)
             able = None if objects is None else objects[i]
-            # one match: mining needs share_location
+            # One match, because mining needs share_location.
             stays, negatives = mine(matches[0].truth, matches[0].overlap, losses, boxes, mining, param, objects=able)
             matches = [matches[0]._replace(truth=stays)]
         picks.append(_picks(i, matches, negatives))
@@ -341,8 +341,9 @@ def mine(
     may = np.ones(len(truth), bool) if objects is None else objects
     if mining == MAX_NEGATIVE:
         able = np.flatnonzero((truth == FREE) & (overlap < param.neg_overlap) & may)
-        wanted = np.float32((truth >= 0).sum()) * np.float32(param.neg_pos_ratio)  # a float product, cut, as the original's
-        count = int(min(np.nan_to_num(wanted), len(able)))  # NaN: none times infinity
+        # as in the original, a float product, truncated
+        wanted = np.float32((truth >= 0).sum()) * np.float32(param.neg_pos_ratio)
+        count = int(min(np.nan_to_num(wanted), len(able)))  # NaN is 0 * infinity
     else:
         able = np.flatnonzero(may)
         count = min(param.sample_size, len(able))

@@ -60,7 +60,8 @@ class MultiBoxLoss(Forked, Loss):
         self.mining = mining_type(self, param)
         check_parameters(self, param, self.mining)
         self.normalization = read_normalization(self.param.loss_param)
-        counts = list(self.param.propagate_down[:2]) or [True, True]  # the fork reads it as which terms to add up
+        # the fork uses propagate_down to select the terms of the loss
+        counts = list(self.param.propagate_down[:2]) or [True, True]
         self.weights = (param.loc_weight * counts[0], float(counts[1]))
         self.choose("RefineDet" if len(bottom) > 4 else "SSD", f"{len(bottom)} bottoms")
         self.background_counts = self.mining != NONE or param.conf_loss_type == Param.SOFTMAX
@@ -93,7 +94,7 @@ class MultiBoxLoss(Forked, Loss):
         conf_losses, self.conf_diff = confidence_loss(conf, targets, param)
         if self.mining != NONE:
             kept = np.zeros(conf.shape[:2], bool)
-            # positives and mined negatives; the others add nothing
+            # Positives and mined negatives; other priors add nothing.
             kept[picks.image, picks.prior] = kept[picks.negative_image, picks.negative_prior] = True
             conf_losses, self.conf_diff = conf_losses * kept, self.conf_diff * kept[..., None]
         terms = (loc_losses.sum(dtype=np.float64), conf_losses.sum(dtype=np.float64))

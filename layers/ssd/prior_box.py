@@ -25,10 +25,10 @@ from minicaffe.layer import Costs, data_bytes
 from minicaffe.mode import TEST
 
 MOST_PIXELS = 10**9
-"""The largest size, and ratio, that float32 and whole numbers take."""
+"""The largest size, and ratio, that float32 and whole numbers allow."""
 
 MOST_BOXES = 10_000
-"""Boxes at one position; SSD has 6 at most."""
+"""Most boxes at one position; SSD has at most 6."""
 
 
 class PriorBox(Forked):
@@ -144,7 +144,7 @@ class PriorBox(Forked):
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         boxes = data_bytes(top)
-        cached = boxes if self.phase == TEST and has_steps(self) else 0  # by a compiled step
+        cached = boxes if self.phase == TEST and has_steps(self) else 0  # the compiled step caches the boxes
         return super().costs(bottom, top, propagate_down)._replace(cached=cached, working=int(2.5 * boxes))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -154,14 +154,15 @@ class PriorBox(Forked):
         """Return the top's content, which depends only on the bottoms' sizes."""
         size = bottom[0].shape[2:]
         image = self.image or bottom[1].shape[2:]
-        step = self.step or (image[0] / max(size[0], 1), image[1] / max(size[1], 1))  # a map of no rows has no boxes: any step
+        # an empty map has no boxes, so any step is valid
+        step = self.step or (image[0] / max(size[0], 1), image[1] / max(size[1], 1))
         centres = [_centres(size, step, offset) + self.shifts for offset in self.offsets]
         boxes = np.stack([_boxes_around(each, self.sides, image) for each in centres], axis=3)
         if self.param.prior_box_param.clip:
             np.clip(boxes, 0, 1, out=boxes)
         made: Array = np.empty(top[0].shape, top[0].dtype)
         made[0, 0] = boxes.reshape(-1)
-        made[0, 1].reshape(-1, 4)[...] = self.variance  # one variance, or 4, for every box
+        made[0, 1].reshape(-1, 4)[...] = self.variance  # one variance, or 4, for each box
         return made
 
 

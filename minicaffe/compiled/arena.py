@@ -1,11 +1,9 @@
 """The arena: one piece of memory for all inner blobs of layers that run as lists of jobs. It is kept from forward to forward.
 
-Blobs that are not needed at the same time share memory (ArenaSlice). Memory that is written again and again stays in the cache:
-ShuffleNet takes 0.8 of the time with separate memory, SqueezeNet and DenseNet 0.9.
+Blobs that are not needed at the same time share memory (ArenaSlice). Memory that is written again and again stays in the cache.
 
-Memory that several threads have just read is in all their caches, and writing to it waits until it is in one: depthwise
-convolutions of 14x14 maps take 1.5 times as long. So with several threads, small blobs lie where none has lain for the longest
-time. MobileNet and SqueezeNet take 0.97 of the time.
+Memory that several threads have just read is in all their caches, and a write waits until it is in only one. So with several
+threads, small blobs go where memory has been unused for the longest time.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from minicaffe.blob_memory import GONE, BlobMemory
 from minicaffe.threads import get_num_threads
 
 PARTS, PLACES = 4, 64
-"""A blob that is such a part of the memory at most, a quarter, looks for such a place among so many: larger ones leave none."""
+"""A blob of at most 1 / PARTS of the memory looks for a place among PLACES. Larger blobs leave no free places."""
 
 
 @dataclass
@@ -37,7 +35,7 @@ class _Shared:
 
 
 _ALL = _Shared([], 0, sys.maxsize)
-"""What all layers need."""
+"""The entry of memory that all layers need."""
 
 
 @dataclass(eq=False)
@@ -56,7 +54,7 @@ class ArenaSlice:
     ends: list[str] = field(default_factory=list)
     blobs: list[tuple[Blob, SyncedMemory]] = field(default_factory=list)
     closed: list[tuple[SyncedMemory, str]] = field(default_factory=list)
-    """Each memory, and what is said of it."""
+    """Each memory, and the message of an error for a later access."""
     later: list[tuple[SyncedMemory, str]] = field(default_factory=list)
 
     def holds(self) -> bool:
@@ -81,10 +79,10 @@ class Arena:
     def __init__(self, memory: BlobMemory) -> None:
         self._memory = memory
         self._whole: Array = paged_zeros(0)
-        """What is lent."""
+        """The memory that is lent."""
         self._loans = WeakSet[ArenaSlice]()
         self._later: list[tuple[SyncedMemory, str, int]] = []
-        """Lent memory that is open, until the forward has ended, and the first layer of its list."""
+        """Lent memory that stays open until the forward ends, its message, and the first layer of its list."""
 
     @classmethod
     def of(cls, memory: BlobMemory) -> Arena:
@@ -125,7 +123,7 @@ class Arena:
         needed = self._needed_by(first)
         loan.before += [(memory, freed_message) for memory, freed_message, _ in self._later if memory not in needed]
         self._place({memory: one for memory, one in borrowed.items() if not memory.on_host}, needed)
-        for other in self._loans:  # of lists behind this one: they keep clear of what it leaves to later layers
+        for other in self._loans:  # lists after this one must keep clear of the memory that it leaves to later layers
             other.is_over = other.is_over or other.first >= first
         self._loans.add(loan)
         return loan
@@ -154,7 +152,7 @@ class Arena:
         end = max((to for _, to, _ in placed), default=0)
         if end > len(self._whole) or all(loan.is_over for loan in self._loans):
             self._whole = paged_zeros(end)
-            for loan in self._loans:  # they move into it in the next forward
+            for loan in self._loans:  # the others move into the new memory in the next forward
                 loan.is_over = True
         if get_num_threads() > 1:
             starts = _spread(starts, borrowed, others, end)
@@ -206,7 +204,7 @@ def _spread(
     for memory, size in small.items():
         one = borrowed[memory]
         from_, to, first, last = table[:count].T
-        apart = np.maximum(one.first - last, first - one.last)  # below 1: both are needed at the same time
+        apart = np.maximum(one.first - last, first - one.last)  # below 1 if both are needed at the same time
         for places in (np.arange(0, end - size + 1, max(size, _lines(end // PLACES))), to[to + size <= end]):
             lies_there = (from_ < places[:, None] + size) & (places[:, None] < to)
             rests = np.where(lies_there, apart, sys.maxsize).min(axis=1, initial=sys.maxsize)

@@ -19,24 +19,24 @@ from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.threads import Scratch, get_num_threads, parts, run
 
 BLOCK = 5 * 2**18
-"""Bytes of a block, about, unless LEAST channels have more: the loops read it from a core's cache again and again."""
+"""Approximate bytes of a block, unless LEAST channels have more. The loops read it from a core's cache many times."""
 
 LEAST = 32
-"""Channels of a block where there are as many: fewer than the compiler's vectors are made for."""
+"""Least channels of a block, if there are as many. Fewer would not fill the compiler's vectors."""
 
 TOGETHER = 8
-"""Channels of a place's pixel are a multiple of it, of which the compiler's vectors leave fewer to take one by one: 21 take a
-third less time."""
+"""A place's pixel has a multiple of TOGETHER channels, so that the compiler's vectors leave fewer channels to process one by
+one."""
 
 Work = Callable[[Array, Ints, int], object]
 """(pixels (H, W, C') of a block, the rois of its image (R',), its first channel)."""
 
 Part = tuple[int, int, Array]
-"""Some places of a grid: the first, the one behind the last; memory (H, W, D') for the pixels of one, of which the channels
-behind the first D are 0."""
+"""Places of a grid: the first, one past the last; and memory (H, W, D') for the pixels of one place. Channels after the first
+D are 0."""
 
 PLACE_TYPES = "int64, int64, T[:,:,::1]"
-"""Those of a Part, for loops."""
+"""The types of a Part's arrays, for loops."""
 
 PlaceWork = Callable[[Part, Array, Ints], object]
 """(part of the grid, maps (D, G * G, H * W) of an image, the rois of the image (R',))."""

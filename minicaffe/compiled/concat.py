@@ -19,7 +19,7 @@ def concat_step(layer: Concat, bottom: Sequence[Blob], top: Sequence[Blob]) -> K
     jobs = []
     for blob, start in zip(bottom, offsets(bottom, layer.axis), strict=True):
         count, length, whole = rows(blob, top[0], layer.axis)
-        across = math.prod(blob.shape[layer.axis + 1 :])  # of one place on the axis: what threads can share
+        across = math.prod(blob.shape[layer.axis + 1 :])  # numbers at one place on the axis, which threads can divide
         shape = count, blob.shape[layer.axis], across
         if calls := copy_calls(shape, (length, across, 1), (whole, across, 1), blob.dtype, start):
             jobs.append(BlobJob(Job(calls), (blob,), top[0]))

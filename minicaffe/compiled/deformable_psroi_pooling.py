@@ -15,8 +15,8 @@ from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.threads import parts, run
 
 Taps = tuple[Ints, Array]
-"""Of the bins of K classes (R, K, G, G, T) the pixels that they read along an axis, -1 for none, and their weights; pixels of
-rows are counted in whole rows of the map."""
+"""The pixels that the bins of K classes read along an axis, -1 for none, and their weights: (R, K, G, G, T). Pixels of rows
+are counted in whole rows of the map."""
 
 
 @loop(
@@ -100,7 +100,8 @@ def _run_loop(
     )
     rows, row_weights, columns, column_weights = (np.ascontiguousarray(array) for array in found)
     images, given = plan.images.astype(np.int64), np.ascontiguousarray(given).view()
-    given.flags.writeable = False  # as blobs hand out what is read: Numba compiles another loop for what is not
+    # read-only, as blobs return what is read: Numba would compile another loop for writable arrays
+    given.flags.writeable = False
     run(
         partial(step, given, (rows, row_weights), (columns, column_weights), images, (part.start, part.stop), out)
         for part in parts(max(given.shape[1], out.shape[1]), each=2)

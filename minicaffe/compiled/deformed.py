@@ -55,7 +55,7 @@ def find_samples(offset: Array, grid: Grid, part: Part, read: Read, share: Array
                 if not (0 <= h < height and 0 <= w < width):
                     read[s, 0] = -1
                     continue
-                # counted from the window's corner: the fork's shares, with less rounding
+                # Counted from the window's corner, as in the fork's fraction, to round less.
                 h, w = number(step_h) + move_h, number(step_w) + move_w
                 top = min(max(np.int64(np.floor(h)) + corner_h, 0), height - 1)
                 left = min(max(np.int64(np.floor(w)) + corner_w, 0), width - 1)

@@ -38,7 +38,7 @@ Sizes = tuple[int, ...]
 Shapes = tuple[Sizes, Sizes, Sizes]
 
 at = np.uint64
-"""An index that is not negative: Numba then does not look whether it counts from the end."""
+"""An unsigned index, for which Numba does not check whether it counts from the end."""
 
 PAIR = "UniTuple(int64, 2)"
 STRIPS = f"Tuple(({PAIR}, {PAIR}, {PAIR}, int64, int64[::1], int64[:,::1]))"
@@ -49,22 +49,22 @@ SHAPE = "UniTuple(int64, 6)"
 FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 
 MOST_LANES = 128
-"""Numbers of 8 vectors of 512 bits, which lie behind sums."""
+"""Numbers of 8 vectors of 512 bits, which follow the sums."""
 
 MOST_EACH = 4
-"""Kernels for each channel; with more, products of matrices are as fast."""
+"""Most kernels for each channel. With more, products of matrices are as fast."""
 
 STRIP, STRIP_OF_TAPS = 2048, 512
-"""Sums that are made at a time; STRIP_OF_TAPS: where they are made for each tap."""
+"""Sums that are made at a time; STRIP_OF_TAPS: for sums made for each tap."""
 
 MOST_LAID_OUT, MOST_PHASES = 1 << 20, 64
-"""Numbers of a strip laid out, and phases: large dilations and strides are left to convolve.py."""
+"""Most numbers of a strip that is laid out, and most phases. Larger dilations and strides are left to convolve.py."""
 
 LEAST_WINDOWS = 512
-"""Of an image, for the gradient of the weights: for fewer, products of matrices are as fast."""
+"""Least windows of an image for the gradient of the weights. With fewer, products of matrices are as fast."""
 
 TASK = 1 << 16
-"""Multiplications of a task, at least, for 2 us."""
+"""Least multiplications of a task, for about 2 us."""
 
 
 def possible(weight: Sequence[int], group: int) -> bool:
@@ -305,7 +305,7 @@ def lay_out(
     for phase in range(stride[0]):
         top = first * stride[0] + phase - pad[0]
         low, high = inside(top, stride[0], down, height)
-        for left in range(stride[1]):  # the columns left, left + stride, ... are of one phase
+        for left in range(stride[1]):  # columns left, left + stride, ... belong to one phase
             q, start = phases[phase, (left + pad[1]) % stride[1]], (left + pad[1]) // stride[1]
             if q < 0:
                 continue
@@ -363,7 +363,8 @@ def _calls(window: Window, shapes: Shapes, dtype: np.dtype[Any], threads: int) -
     cuts: list[tuple[Any, ...]]
     if convolve_some is convolve_maps:
         map_ = *shape, *window.pad, window.stride[0]
-        tasks = _tasks(x[0] * x[1], multiplications // 2 + math.prod(x), threads)  # half as long each: maps count, too
+        # a multiplication takes half as long here; maps count too
+        tasks = _tasks(x[0] * x[1], multiplications // 2 + math.prod(x), threads)
         spare = ScratchArray(0, (depthwise_3x3.memory_size(map_),))
         cuts = [(spare, map_, (part.start, part.stop)) for part in tasks]
     else:
@@ -430,7 +431,7 @@ def _gradient_strips(window: Window, output: Pair) -> GradientStrips:
     phase, start = np.divmod(np.array(runs.starts, np.int64), height * pitch)
     taps = np.argsort(phase, kind="stable")
     ends = np.cumsum(np.bincount(phase, minlength=len(runs.phases)))
-    # a tap that sees a phase so many pixels on gives to pixels so many behind
+    # A tap that reads a phase `start` pixels ahead gives its gradient to pixels as far back.
     starts = border[0] * pitch + border[1] - start[taps]
     rows, phases = _rows(height, STRIP // pitch), np.array(runs.phases, np.int64)
     return _pair(window.stride), _pair(window.pad), (height, pitch), rows, border, phases, starts, taps, ends

@@ -21,11 +21,11 @@ from minicaffe.layers.conv.window import Window
 KERNEL, STRIDES = 3, ((1, 1), (2, 2))
 
 LEAST_LANES = 8
-"""Of float32."""
+"""Least lanes of a vector of float32."""
 
 LARGE = 1 << 12
-"""Numbers of a map, from which on the rows of the next block are called into the cache: they are on pages that a processor does
-not look ahead to. Maps of 112x112 that come from the third cache take 0.55 (stride 2) to 0.9 of the time."""
+"""Numbers of a map from which on the rows of the next block are prefetched. They lie on other pages, which a processor does
+not prefetch by itself."""
 
 Map = tuple[int, int, int, int, int, int, int, int, int]
 
@@ -50,11 +50,11 @@ class _Block:
     def __init__(self, vectors: Vectors, stride: int, kernel: Sequence[Any], rows: int) -> None:
         self.vectors, self.stride, self.kernel, self.rows = vectors, stride, kernel, rows
         self.columns = range(KERNEL) if stride == 1 else range(0, 2 * vectors.lanes, vectors.lanes)
-        """Where the vectors begin that are loaded of a row of x."""
+        """The positions of the vectors that are loaded from a row of x."""
         self.seen = self.columns[-1] + vectors.lanes
         """Columns of x that are loaded."""
         self.width = (self.seen - KERNEL) // stride + 1
-        """Of the rows of y: the windows in these columns."""
+        """The number of windows in these columns, for each row of y."""
 
     def pointers(self, start: Any, first: Any, count: int, pitch: Any, limit: Any, instead: Any) -> list[Any]:
         """Return pointers to `count` rows of a map from `first` on; `instead` for rows outside 0 to limit - 1."""
@@ -116,7 +116,7 @@ def _emit_blocks(builder: Any, registers: Registers, stride: int, *given: Any) -
             left, end = builder.sub(builder.mul(j, int64(stride)), pad_x), builder.add(j, step)
 
             def write(masks: Sequence[Any], count: Any) -> None:
-                # pointers that both branches share would take the registers of the sums
+                # Pointers used in both branches would take the registers of the sums.
                 with builder.if_then(is_large):
                     for source in sources[KERNEL - stride :]:
                         vectors.prefetch(gep(source, [builder.add(left, ahead)]), stride)

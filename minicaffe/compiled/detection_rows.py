@@ -67,7 +67,7 @@ def class_rows(  # noqa: PLR0913, PLR0917
             if scores[k, i] > least:
                 likely[number], values[number] = i, scores[k, i]
                 number += 1
-        if 0 < top_k < number:  # to find the last of the best takes a fifth of the time of sorting all
+        if 0 < top_k < number:  # finding the last of the best first is faster than sorting all
             last = largest(values[:number].copy(), top_k - 1)
             some, number = number, 0
             for i in range(some):
@@ -97,7 +97,7 @@ def rows_of_classes(boxes: Array, areas: Array, scores: Array, image: int, rules
     possible = threshold >= 0 and (top_k is None or top_k > 0)
     if not possible or not (are_finite or (np.isfinite(boxes).all() and np.isfinite(areas).all())):
         return detection_rows.rows_of_classes.by_numpy(boxes, areas, scores, image, rules, are_finite=are_finite)
-    wide = scores.astype(np.result_type(boxes, scores), copy=False)  # rows have the scores' type
+    wide = scores.astype(np.result_type(boxes, scores), copy=False)  # rows have the type of boxes and scores together
     bound = wide.dtype.type(scores.dtype.type(least))
     whole = np.ascontiguousarray(boxes), areas, wide, image, background
     rows: Array = class_rows(*whole, bound, float(threshold), top_k or 0, float(eta))

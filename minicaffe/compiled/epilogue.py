@@ -20,10 +20,10 @@ from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue, epilogue_step
 from minicaffe.threads import get_num_threads, parts
 
 SMALL = 2048
-"""Numbers up to which NumPy's passes take no longer than the call of a compiled loop."""
+"""Most numbers for which NumPy's passes take no longer than the call of a compiled loop."""
 
 at = np.uint64
-"""An index that is not negative: Numba then does not look whether it counts from the end."""
+"""An unsigned index, for which Numba does not check whether it counts from the end."""
 
 
 @loop("T[:,::1], UniTuple(int64, 6), T[::1]", in_calls=True)

@@ -14,10 +14,10 @@ from minicaffe.layers.shape.interp import Resizing, TapArrays
 from minicaffe.threads import parts, run
 
 LEAST = 1 << 16
-"""Fewest numbers that are worth a thread."""
+"""Least numbers that are worth a thread."""
 
 SMALL = 1 << 12
-"""Of maps of up to this many numbers, backward's products in NumPy are faster."""
+"""Most numbers of a map for which backward's products in NumPy are faster."""
 
 
 @loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")
@@ -72,7 +72,7 @@ def interpolate_backward(dy: Array, rows: TapArrays, columns: TapArrays, dx: Arr
         held[:] = -1
         for i in range(height + 1):
             for k in range(2):
-                # past the end: what is held is added
+                # Past the end, rows -2 and -3 make the loop add both held lines.
                 r = np.int64(places[min(k, len(places) - 1), i]) if i < height else -2 - k
                 line = lines[r % 2]
                 if held[r % 2] >= 0 and held[r % 2] != r:

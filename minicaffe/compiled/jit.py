@@ -13,8 +13,8 @@
 Compiled loops release the GIL, compute in the order in which they are written (no fast-math), and stay on disk in Numba's
 cache. With MINICAFFE_LOOPS=numpy Numba is not imported; NUMBA_DISABLE_JIT=1 turns off the loops, too.
 
-A call of a loop from Python takes 3 us, and splitting it across threads 20 to 100. Where that counts, jobs.Calls keeps a table
-of prepared calls, each a row of integers from which the loop's `entry` reads its arguments.
+Calling a loop from Python and splitting it across threads takes time. Where that counts, jobs.Calls keeps a table of prepared
+calls, each a row of integers from which the loop's `entry` reads its arguments.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ WAYS = ("auto", "numpy", "numba")
 DISABLED = "NUMBA_DISABLE_JIT"
 """Numba's own variable, which leaves loops in Python."""
 ROOMS = "minicaffe.layers.", "minicaffe.compiled."
-"""Whose loops are made of each other's functions, in several packages."""
+"""Packages whose loops may contain each other's functions."""
 
 _lock = threading.RLock()
 _numba: Any = None
 """The module, once it is imported."""
 _problem = ""
-"""Why it cannot be imported."""
+"""The reason why Numba cannot be imported."""
 _use: bool | None = None
-"""Whether loops are compiled; None until somebody asks."""
+"""True if loops are compiled; None until the first check."""
 
 
 def _held_during_forks() -> list[Any]:
@@ -91,7 +91,7 @@ def in_use() -> bool:
 
 def installed() -> str | None:
     """Return Numba's version, or None if it is not installed. Does not import it."""
-    from importlib import metadata  # 10 ms, a sixth of NumPy's import
+    from importlib import metadata  # here, because the import is slow
 
     try:
         return metadata.version("numba")
@@ -142,10 +142,11 @@ def _found(required: bool | None = None) -> bool:
         try:
             found: Any = importlib.import_module("numba")
             _leave_warnings_alone(found.core.errors.WarningsFixer)
-            with suppress(ImportError):  # Numba imports SciPy, which catches warnings, too, when it compiles: in the background
+            # Numba imports SciPy when it compiles, and SciPy catches warnings: import it here, not in the background
+            with suppress(ImportError):
                 importlib.import_module("scipy.linalg.cython_blas")
             _numba = found
-        except Exception as error:  # of another NumPy than it knows, it raises ImportError, and broken libraries anything
+        except Exception as error:  # ImportError for an unknown NumPy version; any error for broken libraries
             if required:
                 raise Error(f"Numba cannot be imported ({error}): {install('fast')}") from error
             _problem = f"Numba is installed but cannot be imported ({error}): NumPy computes"
@@ -265,10 +266,10 @@ class Loop(Generic[P]):
         called = dispatcher.py_func
         names = {"call": _numba.extending.intrinsic(partial(_call_from_words, dispatcher, self._kinds(dtype)))}
         made = FunctionType(_entry.__code__, names, f"{self.__name__}_entry")
-        date = os.stat(called.__code__.co_filename).st_mtime_ns  # the cache looks at this file's
+        date = os.stat(called.__code__.co_filename).st_mtime_ns  # the cache checks the date of this file, not of the loop's
         made.__qualname__, made.__module__ = f"{called.__qualname__}_{date:x}_{dtype.name}_entry", __name__
         types = _numba.core.sigutils.normalize_signature("void(CPointer(int64), int64)")
-        entry = _numba.core.ccallback.CFunc(made, types, locals={}, options={})  # numba.cfunc, whose cache cannot be chosen
+        entry = _numba.core.ccallback.CFunc(made, types, locals={}, options={})  # numba.cfunc, whose cache cannot be replaced
         entry._cache = _Cache(made)
         entry.compile()
         return entry
@@ -284,7 +285,7 @@ class Loop(Generic[P]):
     def _jitted(self) -> Any:
         made = self.definition
         assert isinstance(made, FunctionType)
-        # what it calls of our loops has to be Numba's object, too
+        # Our loops that it calls must be Numba's objects, too.
         names = {name: value for name, value in (made.__globals__ | self.calls).items() if name in made.__code__.co_names}
         called = {name: value for name, value in names.items() if isinstance(value, Loop | Intrinsic)}
         inner = {name: value.dispatcher() for name, value in called.items()}
@@ -306,7 +307,7 @@ class _Cache:
         caching = _numba.core.caching
         try:
             self._files = caching.FunctionCache(function)
-        except RuntimeError:  # Numba finds no folder that it may write to
+        except RuntimeError:  # Numba finds no writable folder
             self._files = caching.NullCache()
 
     def load_overload(self, signature: Any, context: Any) -> Any:
@@ -368,7 +369,8 @@ def _address(array: Any, size: int) -> int:
     """Return the first word of an array for the entry. size: bytes of a number."""
     if isinstance(array, DynamicArray):
         return array.start * size
-    return ~array.start if isinstance(array, ScratchArray) else address_of(array)  # below 0: in the room
+    # negative addresses are in the temporary memory
+    return ~array.start if isinstance(array, ScratchArray) else address_of(array)
 
 
 def _entry(words: Any, room: int) -> None:
@@ -422,7 +424,7 @@ class _Words:
         lengths, steps = cgutils.pack_array(builder, shape), cgutils.pack_array(builder, strides)
         data = builder.inttoptr(address, number.as_pointer())
         populate_array(array, data=data, shape=lengths, strides=steps, itemsize=size, meminfo=None)
-        return methodcaller("_getvalue")(array)  # Numba's own name for it
+        return methodcaller("_getvalue")(array)  # the name of Numba's own method
 
 
 class Intrinsic(Generic[P]):
@@ -448,7 +450,7 @@ class Intrinsic(Generic[P]):
             def typed(typing: Any, *types: Any) -> Any:
                 return self._typed(types)
 
-            # Numba reads the names of the parameters, and takes no *types
+            # Numba reads the parameters' names, and does not accept *types.
             own = inspect.signature(self.definition).parameters.values()
             names = inspect.Parameter("typing", inspect.Parameter.POSITIONAL_OR_KEYWORD), *own
             typed.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
@@ -520,10 +522,10 @@ def compile_ahead(wanted: Iterable[tuple[Loop[Any], np.dtype[Any]]]) -> None:
     A call of a loop that is not ready waits for it.
     """
     asked = dict.fromkeys(wanted)
-    if not asked or not compiled():  # to look would import Numba
+    if not asked or not compiled():  # checking loops would import Numba
         return
     if todo := [(one, dtype) for one, dtype in asked if one.is_new(dtype)]:
-        # not a daemon: at the end of the process Python waits for it, and LLVM is never torn down under a thread
+        # Not a daemon: Python must wait for it at exit, before LLVM is torn down.
         threading.Thread(target=_compile_all, args=(todo,), name=AHEAD).start()
 
 

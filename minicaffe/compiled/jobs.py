@@ -25,11 +25,11 @@ from .jit import Loop, ScratchArray
 from .worker_sync import run_jobs
 
 LEAST = 1 << 14
-"""Fewest numbers that are worth a call of a loop that does little with each."""
+"""Least numbers that are worth a call of a loop that does little with each."""
 
 MOST_ROOM = 64 << 20
-"""Bytes of temporary arrays that a thread keeps, for each thread of its next list of jobs. R-FCN ResNet-50 takes 60 MB; new in
-each forward, they make it 1.05 times as long."""
+"""Bytes of temporary arrays that a thread keeps, for each thread of its next list of jobs. R-FCN ResNet-50 takes 60 MB, which
+would be slow to allocate in each forward."""
 
 _kept = threading.local()
 
@@ -64,7 +64,7 @@ class Calls:
     """
 
     def __init__(self, loop: Loop[Any], dtype: DTypeLike, calls: Sequence[Sequence[Any]]) -> None:
-        self.dtype, self._held = np.dtype(dtype), calls  # the arrays whose addresses the rows have
+        self.dtype, self._held = np.dtype(dtype), calls  # keeps the arrays alive, because the rows have their addresses
         rows = [loop.words(dtype, arguments) for arguments in calls]
         self.shape = len(rows), worker_sync.ROW + max((len(words) for words, _ in rows), default=0)
         self.words = np.zeros(worker_sync.HEAD + math.prod(self.shape), np.int64)
@@ -94,9 +94,9 @@ class Job:
     """
 
     latest_move: ClassVar[object] = object()
-    """Another object each time any job is moved to other addresses."""
+    """A new object each time any job gets other addresses."""
     latest_room: ClassVar[object] = object()
-    """Another object each time any job is given other temporary memory."""
+    """A new object each time any job gets other temporary memory."""
 
     def __init__(self, calls: Calls, flags: NDArray[np.float32] | None = None) -> None:
         self._calls, self._flags = calls, flags
@@ -112,7 +112,7 @@ class Job:
     def at(self, *addresses: int) -> None:
         """Set the addresses of the arrays, which are C-contiguous, in the order of the loop's arguments."""
         if addresses != self._addresses:
-            self._addresses = ()  # until all are there: Ctrl-C may come in between
+            self._addresses = ()  # invalid until all are set, because Ctrl-C may interrupt
             Job.latest_move = object()
             for place, address in zip(self._calls.later, addresses, strict=True):
                 np.add(self._calls.table[:, place], address, out=self._table[:, place])
@@ -130,7 +130,7 @@ class Job:
     def take_room(self, threads: int, address: int) -> None:
         """Set the address of the temporary memory for this many threads."""
         if (address, threads) != self._room:
-            self._room = 0, 0  # until all is there, as in `at`
+            self._room = 0, 0  # invalid until all is set, as in `at`
             Job.latest_room = object()
             self.words[worker_sync.ROOM], self.words[worker_sync.MOST_THREADS] = address, min(threads, len(self._table))
             self._room = address, threads
@@ -150,7 +150,7 @@ class JobList:
         self._widest = max((int(job.words[worker_sync.COUNT]) for job in jobs), default=0)
         self._words = array("q", [0] * worker_sync.JOBS + [job.address for job in jobs])
         self._given: tuple[int, object] = 0, None
-        """The room that all jobs have, and Job.latest_room since when."""
+        """The address of the room that all jobs have, and the Job.latest_room when they got it."""
 
     def run(self, first: int = 0, end: int | None = None) -> int:
         """Run the jobs from first to end - 1.
@@ -160,7 +160,7 @@ class JobList:
         words, room = self._words[:], _room_of(self._room)
         words[worker_sync.FIRST] = first
         words[worker_sync.END] = len(self._jobs) if end is None else min(end, len(self._jobs))
-        if self._given != (room.address, Job.latest_room):  # not in most forwards
+        if self._given != (room.address, Job.latest_room):  # rare
             for job in self._jobs:
                 job.take_room(self._threads, room.address)
             self._given = room.address, Job.latest_room

@@ -15,10 +15,10 @@ from minicaffe.layers.norm.lrn import Neighbours
 from minicaffe.threads import parts, run
 
 STRIP = 512
-"""Pixels of all channels that a loop works on at a time: few enough to stay in cache."""
+"""Pixels of all channels that a loop processes at a time: few enough to stay in cache."""
 
 LONGEST_SUM = 15
-"""Most channels, or pixels of a row, that the loops add up; NumPy has fewer additions for more."""
+"""Most channels, or pixels of a row, that the loops add up. NumPy needs fewer additions for more."""
 
 
 @loop("T[:,::1], UniTuple(int64, 2), int64, UniTuple(T, 2), T[:,::1], T[:,::1]")
@@ -79,7 +79,7 @@ def maps_forward(x: Array, size: int, constants: tuple[float, float], y: Array, 
     """Compute y (maps, H, W) from x (maps, H, W). constants: alpha / size^2 and 1; room: memory (size + 2, W + size - 1)."""
     (_, height, width), (alpha, k) = x.shape, constants
     columns, total = room[0], room[1, :width]
-    columns[:] = 0  # as they stay past the ends
+    columns[:] = 0  # zeros, which remain past the ends
     for m in range(len(x)):
         for h in range(height):
             _sum_squares(x[m], h, size, columns, total)
@@ -94,7 +94,7 @@ def maps_backward(both: tuple[Array, Array], size: int, constants: tuple[float, 
     """Compute dx (maps, H, W) from x and dy, as in strips_backward, but with sums over the pixels around."""
     (x, dy), (alpha, k), half = both, constants, size // 2
     _, height, width = x.shape
-    columns, total = room[0], room[1, :width]  # behind them: the ratios of the last `size` rows
+    columns, total = room[0], room[1, :width]  # the ratios of the last `size` rows follow
     inner = columns[half : half + width]
     columns[:] = 0
     factor = alpha + alpha / 2  # 2 alpha beta
@@ -108,7 +108,7 @@ def maps_backward(both: tuple[Array, Array], size: int, constants: tuple[float, 
                     root = np.sqrt(scale)
                     out[j] = given[j] / (root * np.sqrt(root))
                     ratio[j] = out[j] * own[j] / scale
-            done = h - half  # the row whose ratios are all there
+            done = h - half  # the last row with all its ratios
             if done >= 0:
                 inner[:] = 0
                 for near in range(max(done - half, 0), min(h + 1, height)):

@@ -14,11 +14,11 @@ from minicaffe.layers.proposal import nms
 from minicaffe.layers.proposal.nms import PIXELS, Measure
 
 TOGETHER = 64
-"""Kept boxes that a compiled loop compares a box with before it looks whether one clashed."""
+"""Kept boxes with which a compiled loop compares a box before it checks for a clash."""
 
 at, int32 = np.uint64, np.int32
-"""An index that is not negative, for which Numba does not look whether it counts from the end, and a sum as wide as a float32:
-with others the loop over kept boxes is not one over vectors, and takes eight times as long."""
+"""An unsigned index, for which Numba does not check whether it counts from the end, and a sum as wide as a float32. With other
+types the loop over kept boxes does not use vectors."""
 
 
 @loop("T[:,::1], T[::1], T, float64, float64, int64")
@@ -30,18 +30,18 @@ def suppress(boxes: Array, areas: Array, unit: Any, threshold: float, eta: float
     above 0.5. limit: the number of kept boxes at which to stop, 0 for none.
     """
     kept, found = np.empty(len(boxes), np.intp), 0
-    x1, y1, x2, y2, area = np.empty((5, len(boxes)), boxes.dtype)  # of the kept boxes
+    x1, y1, x2, y2, area = np.empty((5, len(boxes)), boxes.dtype)  # the coordinates of kept boxes
     bound, zero = np.empty(1, boxes.dtype), unit - unit
     for i in range(len(boxes)):
         left, top, right, bottom = boxes[i]
-        bound[0] = threshold  # rounded to the boxes' type
+        bound[0] = threshold  # rounds to the boxes' type
         most, own, clashes = bound[0], areas[i], int32(0)
         for first in range(0, found, TOGETHER):
             for k in range(first, min(first + TOGETHER, found)):
                 width = (right if right < x2[at(k)] else x2[at(k)]) - (left if left > x1[at(k)] else x1[at(k)]) + unit
                 height = (bottom if bottom < y2[at(k)] else y2[at(k)]) - (top if top > y1[at(k)] else y1[at(k)]) + unit
                 shared = (width if width > 0 else zero) * (height if height > 0 else zero)
-                clashes += int32(shared / (area[at(k)] + own - shared) > most)  # not of two boxes without an area: NaN
+                clashes += int32(shared / (area[at(k)] + own - shared) > most)  # False for two boxes without an area: NaN
             if clashes:
                 break
         if not clashes:

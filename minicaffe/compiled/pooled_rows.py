@@ -185,7 +185,7 @@ def _emit_windows(
             some, place = builder.sub(count, i), builder.gep(y, [builder.add(to, i)])
             with builder.if_else(builder.icmp_signed(">=", some, int64(lanes))) as (full, rest):
                 for branch, number in ((full, None), (rest, some)):
-                    with branch:  # what is behind the last window is overwritten by the next ones
+                    with branch:  # the next windows overwrite the numbers after the last window
                         vectors.store_some(finish(vectors, value, i, number), place, number)
 
     with builder.if_else(builder.icmp_signed("==", stride, int64(1))) as branches:

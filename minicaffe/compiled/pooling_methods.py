@@ -27,7 +27,8 @@ Places = NDArray[np.int32]
 
 
 def windows_of(rows: PoolAxis, columns: PoolAxis) -> Windows:
-    height, width = (min(axis.kernel, axis.size + axis.pad) for axis in (rows, columns))  # what is longer lies past the map
+    # a larger kernel only reads past the map
+    height, width = (min(axis.kernel, axis.size + axis.pad) for axis in (rows, columns))
     return height, width, rows.stride, columns.stride, rows.pad, columns.pad
 
 
@@ -122,7 +123,7 @@ def max_pool_places(x: Array, windows: Windows, y: Array, index: Places, room: A
             for k in range(1, kernel_w):
                 ahead, ahead_place = padded[k:], padded_place[k:]
                 for w in range(reach):
-                    # of equal pixels in two columns the upper one is the first
+                    # Of equal pixels in two columns, the upper one is the first.
                     better = (ahead[w] > best[w]) | ((ahead[w] == best[w]) & (ahead_place[w] < place[w]))
                     best[w] = ahead[w] if better else best[w]
                     place[w] = ahead_place[w] if better else place[w]

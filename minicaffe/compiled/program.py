@@ -1,6 +1,6 @@
 """Consecutive kept steps as lists of jobs: a program of an execution plan.
 
-With Python between two layers, whose code has left the cache meanwhile, each layer takes 40 to 140 us longer.
+Python between two layers would be slow, because the layers push its code out of the cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .arena import Arena, ArenaSlice
 from .jobs import Job, JobList, KeptStep
 
 SECONDS = 0.1
-"""About how long jobs run before Ctrl-C is heeded."""
+"""Approximate seconds between two checks for Ctrl-C."""
 
 
 class _KeptRun:
@@ -28,27 +28,27 @@ class _KeptRun:
 
     def __init__(self, chains: Sequence[FusedGroup], behind: FusedGroup | None, arena: Arena | None) -> None:
         self.end = chains[-1].index + len(chains[-1].nodes)
-        """The layer behind."""
+        """The layer after the last one."""
         self._made = [(one, one.made) for one in chains if one.made]
         self._all_made = Fingerprint.joined([made for _, made in self._made])
         self._steps = [(one, one.step) for one in chains if isinstance(one.step, KeptStep)]
         owned = [(one.nodes[0].layer, step, job) for one, step in self._steps for job in step.jobs]
         self._owners, jobs = [(layer, step) for layer, step, _ in owned], [job for *_, job in owned]
-        """Whose each job is."""
+        """The layer and step of each job."""
         self._jobs, self._tops = JobList([job.job for job in jobs]), [job.top for job in jobs]
         self._before = [(one.nodes[0].layer, before) for one, step in self._steps if (before := step.before) is not None]
         self._addresses = dict.fromkeys((blob for job in jobs for blob in job.blobs), 0)
-        """Where the jobs have the blobs' numbers."""
+        """The addresses of the blobs' numbers in the jobs."""
         for blob in self._addresses:
             blob.watched = True
         self._watched: list[SyncedMemory] = []
-        """The tops' memory of which somebody has to know that it is written to."""
+        """The watched memory of the tops: each write must be recorded."""
         self._latest_move: object = None
         self._first, self._arena = chains[0].index, arena
         self._loan: ArenaSlice | None = None
         made = {top for one in chains for top in one.nodes[0].tops}
         self._given = [blob for one in chains for blob in one.nodes[0].bottoms if blob not in made] if arena else []
-        """What layers before the list have made, whose memory may be gone."""
+        """Tops of layers before the list, whose memory may have been freed."""
         self._chains, self._behind = chains, behind
         self._keeping = _keeping(chains)
         self._prepared: object = None
@@ -65,14 +65,14 @@ class _KeptRun:
     def run(self, at_once: int) -> int:
         """Run the jobs, at_once of them between two checks for Ctrl-C; return the number for the next run."""
         latest = current_version()
-        if self._prepared is not latest or self._latest_move is not Job.latest_move:  # not in most forwards
+        if self._prepared is not latest or self._latest_move is not Job.latest_move:  # rare
             with self._opened():
                 self._share()
                 self._place()
             self._watched = [top.data_memory for top in self._tops if top.data_memory.watched]
-            self._prepared = latest  # if that has changed something, it comes before the next run, too
+            self._prepared = latest  # the older version: if the steps above changed something, they must run again
         for blob in self._given:
-            blob.data_address("read")  # raises Error where the memory is gone
+            blob.data_address("read")  # raises Error if the memory was freed
         if self._arena is not None and self._loan is not None:
             self._arena.begins(self._loan)
         for memory in self._watched:
@@ -80,7 +80,8 @@ class _KeptRun:
         done = 0
         while done < len(self._owners):
             run, start = partial(self._jobs.run, done, done + at_once), time.perf_counter()
-            behind = self._owners[self._jobs.largest][0].guard(run)  # of memory, it is the one that there is no room for
+            # the job that needs the most memory is the one that fails without it
+            behind = self._owners[self._jobs.largest][0].guard(run)
             fitting = (behind - done) * SECONDS / max(1e-9, time.perf_counter() - start)
             at_once, done = max(1, min(2 * at_once, int(fitting))), behind
             layer, step = self._owners[done - 1]
@@ -89,7 +90,7 @@ class _KeptRun:
                     layer.guard(step.fixup)
         if self._arena is not None and self._loan is not None:
             self._arena.has_run(self._loan)
-        else:  # backward asks
+        else:  # backward reads this
             for one, _ in self._steps:
                 one.together = True
         return at_once
@@ -99,7 +100,7 @@ class _KeptRun:
         if self._arena is None:
             return nullcontext()
         if self._loan is None or not self._loan.holds():
-            self._loan = None  # before memory is taken again
+            self._loan = None  # before memory is allocated again
             self._loan = self._arena.lend(self._first, self.end, self._share)
         return self._loan.opened()
 
@@ -125,13 +126,13 @@ class JobLists:
         self._arena = Arena.of(plan.memory) if plan.memory else None
         self._asked_for: frozenset[str] = frozenset()
         self._at_once = 1
-        """How many jobs run before Ctrl-C is heeded."""
+        """The number of jobs between two checks for Ctrl-C."""
         self._runs: dict[tuple[int, int], _KeptRun] = {}
-        """By the first layer and the last one that could follow."""
+        """Runs by their first layer and the last layer that could follow."""
 
     def begin(self, first: int, last: int) -> None:
         asked_for = self._memory.asked_for_inner() if self._memory else frozenset()
-        if asked_for != self._asked_for:  # other blobs may lie in the arena
+        if asked_for != self._asked_for:  # the arena may hold other blobs
             self._asked_for = asked_for
             self._runs.clear()
 
@@ -143,7 +144,7 @@ class JobLists:
         run = self._runs.get((first, last))
         if run is not None and not run.may_run():
             run = None
-            self._runs.clear()  # and with it what old steps hold, before new ones are made
+            self._runs.clear()  # also drops what old steps hold, before new steps are made
         if run is None:
             found: list[FusedGroup] = []
             written = set[SyncedMemory]()

@@ -17,7 +17,7 @@ from minicaffe.layers.shape.rearranged import Rearranged, steps_of
 def rearranged_step(layer: Rearranged, bottom: Sequence[Blob], top: Sequence[Blob]) -> KeptStep | None:
     if bottom[0].dtype != top[0].dtype:
         return None
-    whole = np.empty(bottom[0].shape, np.int8)  # steps in bytes are then in numbers
+    whole = np.empty(bottom[0].shape, np.int8)  # int8: the steps in bytes are then steps in numbers
     view = layer.arranged(whole)
     calls = copy_calls(view.shape, view.strides, steps_of(view.shape), top[0].dtype)
     return None if calls is None else KeptStep([BlobJob(Job(calls), (bottom[0],), top[0])])

@@ -33,7 +33,7 @@ def pool_samples(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     """
     (height, _, channels), high, wide = x.shape, y.shape[2], y.shape[3]
     by_columns = np.empty((height, wide * channels), x.dtype)
-    made_for = np.full(height, -1)  # the roi that a row of by_columns is of
+    made_for = np.full(height, -1)  # the roi to which each row of by_columns belongs
     mean = np.empty(wide * channels, x.dtype)
     for r in rois:
         for ph in range(high):
@@ -77,7 +77,7 @@ def samples_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     used = np.empty(height, np.int64)
     each = np.empty(wide * channels, dx.dtype)
     for r in rois:
-        count = 0  # of the rows that it uses
+        count = 0  # the number of rows that it reads
         for ph in range(high):
             for c in range(channels):
                 for pw in range(wide):

@@ -58,7 +58,7 @@ def list_pixels(places: Array, size: int, pixel: Ints, weight: Array, count: Int
                 for next_one in range(2):
                     at, of_sample = min(low + next_one, size - 1), fraction if next_one else number(1) - fraction
                     same = -1
-                    for j in range(max(listed - 4, 0), listed):  # the samples before it read no others of these pixels
+                    for j in range(max(listed - 4, 0), listed):  # only the last 4 entries can hold these pixels
                         if pixel[r, p, j] == at and (weight[r, p, j] > 0) == (of_sample > 0):
                             same = j
                     if same < 0:

@@ -18,18 +18,18 @@ from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.threads import get_num_threads, parts
 
 SHORT = 128
-"""Numbers of a line, side by side, of which the loop takes any number of lines: 20000 of 21 take a third of NumPy's time."""
+"""Most numbers of a contiguous line for which the loop takes any number of lines."""
 MOST, MOST_APART = 1 << 16, 1 << 13
-"""Numbers of x that the loop takes of longer lines, and where those of a line lie apart: of more, NumPy's maxima and sums, by
-the vector, save more time than the calls cost."""
+"""Most numbers of x in longer lines that the loop takes, and most if a line's numbers are not adjacent. For more, NumPy's
+vectorised maxima and sums save more time than the calls cost."""
 BLOCK = 1 << 13
-"""Numbers of lines side by side that stay in the first cache meanwhile."""
+"""Numbers of adjacent lines that stay in the first cache."""
 
 LEAST = 1 << 11
-"""Numbers that are worth a thread."""
+"""Least numbers that are worth a thread."""
 
 at = np.uint64
-"""An index that is not negative: Numba then does not look whether it counts from the end."""
+"""An unsigned index, for which Numba does not check whether it counts from the end."""
 
 
 @loop("T[::1], T[::1], UniTuple(int64, 4)", in_calls=True)
@@ -40,7 +40,7 @@ def softmax_lines(x: Array, y: Array, part: tuple[int, int, int, int]) -> None:
     """
     first, last, length, inner = part
     size, step = length * inner, length if inner == 1 else 1
-    while first < last:  # lines that lie side by side
+    while first < last:  # adjacent lines together
         together = min(last - first, inner - first % inner if inner > 1 else max(1, BLOCK // length))
         begin = first // inner * size + first % inner
         end = begin + together * step

@@ -17,10 +17,10 @@ from minicaffe.threads import get_num_threads, parts
 from .vectors import turn
 
 AXES = 4
-"""Of the loop: an array's axes that follow one another in memory count as one."""
+"""Axes of the loop. Adjacent axes that are contiguous in memory count as one."""
 
 at = np.uint64
-"""An index that is not negative: Numba then does not look whether it counts from the end."""
+"""An unsigned index, for which Numba does not check whether it counts from the end."""
 
 
 @loop("T[::1], T[::1], UniTuple(int64, 13)", in_calls=True)
@@ -58,7 +58,7 @@ def copy_calls(shape: Sequence[int], x: Sequence[int], y: Sequence[int], dtype: 
         merged.append((1, 1, 1))
     if not math.prod(shape) or len(merged) > AXES or min([*x, *y], default=0) < 0:
         return None
-    merged[:-1] = sorted(merged[:-1], key=lambda axis: axis[1] == 1)  # what lies side by side in x comes before the last
+    merged[:-1] = sorted(merged[:-1], key=lambda axis: axis[1] == 1)  # the axis that is contiguous in x comes second to last
     return _calls((*[(1, 0, 1)] * (AXES - len(merged)), *merged), start, dtype, get_num_threads())
 
 
@@ -77,7 +77,7 @@ def _merged(axes: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 def _calls(axes: tuple[tuple[int, int, int], ...], start: int, dtype: np.dtype[Any], threads: int) -> Calls:
     lengths, from_, to = zip(*axes, strict=True)
     rows, each, calls = math.prod(lengths[:-1]), lengths[-1], []
-    for piece in parts(each, LEAST, 2, threads) if rows == 1 else [slice(0, each)]:  # one long row is cut
+    for piece in parts(each, LEAST, 2, threads) if rows == 1 else [slice(0, each)]:  # cut a single long row
         cut, begins = (*lengths[:-1], piece.stop - piece.start), (piece.start * from_[-1], start + piece.start)
         sizes = [1 + sum((length - 1) * step for length, step in zip(cut, steps)) for steps in (from_, to)]
         x, y = (DynamicArray(begin, (size,)) for begin, size in zip(begins, sizes))

@@ -25,41 +25,38 @@ from minicaffe.layers.elementwise.epilogue import NOTHING, Epilogue
 from minicaffe.threads import get_num_threads, parts, run
 
 DEPTH = 1024
-"""Most numbers of K in a block, where a channel has no more. A tile's columns then are 96 KB with AVX2, 192 with AVX-512: they
-come from the second cache, for which a tile leaves the time. A first cache would hold those of 256; but then sums go to
-memory and back more often (1024 channels to 4116 filters of 38x63 take 1.1 times as long). With 2048 it takes 1.0 to 1.05."""
+"""Most numbers of K in a block, unless a single channel has more. A tile's columns then take 96 KB with AVX2, 192 KB with
+AVX-512. They come from the second cache, for which a tile leaves the time. Blocks for the first cache would be slower, because
+sums would go to memory and back more often."""
 STRIP = 9
-"""Most tiles of a strip; twice as many where a window sees so few numbers that they are half a block at most, so that y is
-written in longer rows."""
+"""Most tiles of a strip. Twice as many if a window reads at most half a block's numbers, so that y is written in longer
+rows."""
 PANELS = 128 << 10
 """Bytes of panels, for the second cache."""
 LEAST_WINDOWS, FEW_WEIGHTS = 9, 1 << 19
-"""Of all images: for fewer, to make panels of the weights takes longer than BLAS; with so few weights no longer than to leave
-the list of jobs for it."""
+"""Limits for making panels. With fewer windows of all images, making panels takes longer than BLAS; with so few weights, no
+longer than leaving the list of jobs for BLAS."""
 TURNED = 1 << 18
-"""Bytes of weights, at least, of which one thread makes panels."""
+"""Least bytes of weights of which one thread makes panels."""
 TASK = 1 << 19
-"""Multiplications of a task, at least, for 7 us."""
+"""Least multiplications of a task, for about 7 us."""
 OTHERS, LEAST_USE = 2 << 20, 4
-"""Bytes of maps that lie in another thread's cache, whence they come at 3 GB/s on a Xeon: there a second thread gains only
-where each number of them is used so often for each lane of a vector."""
+"""Bytes of maps that still lie in another thread's cache, from which reading is slow. For such maps a second thread gains only
+if each number is used LEAST_USE times for each lane of a vector."""
 MANY = 8
-"""A thread gets two tasks, since threads end at unequal times, where it could have so many."""
+"""A thread gets two tasks if it could have MANY, because threads finish at different times."""
 PANELS_IN_PLACE, MANY_REGISTERS = 16, 32
-"""Most panels for which the numbers of pixels are read where they lie, and the least registers with which they are: 64 channels
-to 64 filters of 64 x 64 maps, whose rows lie in the same lines of the cache, take 0.84 of the time, 128 to 32 of 55 x 55 0.88,
-128 to 128 0.96; more panels gain next to nothing. A tile of 16 registers has half as many products for each number, and takes
-up to twice the time."""
+"""Most panels for which pixels are read in place, and least registers for that. With more panels, reading in place gains
+little. With 16 registers a tile has half as many products for each number, and reading in place is slower."""
 MOST_TAPS = 4096
-"""Of a kernel: a strip's columns of one channel are laid out at once."""
+"""Most taps of a kernel, because a strip's columns of one channel are laid out at once."""
 
 MOST_WINDOWS = 800
-"""Of all images, for which a layer keeps panels of its weights: 28x28. Of so many, to make them takes 3 % of the time, of 7x7 a
-tenth, and where the weights come from memory a fifth."""
+"""Most windows of all images for which a layer keeps panels of its weights: 28x28. With more, making the panels takes only a
+small part of the time."""
 FEW_KEPT, MOST_KEPT = 1 << 17, 4 << 20
-"""Numbers of panels that a layer keeps for any number of windows, and for no more than those. So few stay in the second cache,
-and all pass over a tile: 256 channels to 256 filters of 38x38 take 0.94 of the time. A fully connected layer made a convolution
-may have 100 million weights."""
+"""Numbers of panels that a layer keeps for any number of windows, and most numbers for few windows. The former stay in the
+second cache, and all pass over a tile. A fully connected layer as a convolution may have 100 million weights."""
 
 PIXEL = Window((1, 1), (1, 1), (0, 0), (1, 1))
 
@@ -141,7 +138,7 @@ def panels_shape(weight: Sequence[int], group: int, dtype: np.dtype[Any]) -> tup
 def _together(channels: int, taps: int) -> int:
     """Return the number of channels in a block of K."""
     together = min(channels, max(1, DEPTH // taps))
-    return -(-channels // -(-channels // together))  # no last one that is much smaller
+    return -(-channels // -(-channels // together))  # equal blocks: the last one is not much smaller
 
 
 @lru_cache(maxsize=1024)
@@ -166,7 +163,7 @@ def _cut(
     can split the groups evenly, one group.
     """
     (images, *x), (all_, channels, *_), (_, _, *y) = shapes
-    if window.pointwise:  # a map is one row
+    if window.pointwise:  # a map is then one row
         window, x, y = PIXEL, [x[0], 1, math.prod(x[1:])], [1, math.prod(y)]
     registers = jit.registers(8 * itemsize)
     each, across, lanes, beside = panel_rows(registers), tile_vectors(registers), registers.lanes, most_beside(registers)
@@ -177,14 +174,14 @@ def _cut(
     together = _together(channels, taps)
     number = -(-count // (tile * (STRIP if 2 * depth > DEPTH else 2 * STRIP)))
     number = threads * -(-number // threads) if number > 1 else 1
-    strip = lanes * -(-count // (lanes * number))  # no last one that is much narrower
-    whole = lanes * -(-count // lanes)  # a vector's windows take as long as one
+    strip = lanes * -(-count // (lanes * number))  # equal strips: the last one is not much narrower
+    whole = lanes * -(-count // lanes)  # a part of a vector takes as long as a whole one
     strips, panels, affordable = -(-count // strip), -(-filters // each), 1 if alone else max(1, whole * all_ * depth // TASK)
     two = 2 if affordable > MANY * threads else 1
     cuts, lots = [slice(0, strips)], [slice(0, panels)]
     if group % threads and threads <= panels and (strips < threads or (strips < 2 * threads and count < all_)):
         lots = parts(panels, -(-panels // affordable), two, threads)
-    elif group < threads * two or group % threads:  # of three groups one of two threads would have two
+    elif group < threads * two or group % threads:  # with three groups on two threads, one thread would have two
         cuts = parts(strips, -(-strips // affordable), two, threads)
     widest = each * max(lot.stop - lot.start for lot in lots)
     k = LANES * -(-together * taps // LANES)

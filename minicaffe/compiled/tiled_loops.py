@@ -8,7 +8,7 @@ both, and contiguous numbers come without a miss. If more filters follow, the co
 Meanwhile the next weights, or the pixels of the next tile, are prefetched. If windows are pixels, and there are few filters for
 each, columns are read in place.
 
-If there are few windows, making panels takes a tenth of the time: a layer then keeps the panels of all weights (make_panels).
+If there are few windows, making panels takes long: a layer then keeps the panels of all weights (make_panels).
 Each sum is made in the order of K, whatever the strips and the threads. The epilogue is that of epilogue.py: v = sum * scale +
 shift, then v or, where v < 0, slope * v.
 """
@@ -23,13 +23,12 @@ from minicaffe.compiled.tiles import LANES, products, turned
 from minicaffe.compiled.vectors import copy, copy_inside
 
 at = np.uint64
-"""An index that is not negative: Numba then does not look whether it counts from the end."""
+"""An unsigned index, for which Numba does not check whether it counts from the end."""
 
 AHEAD = 3
-"""How many vectors ahead pixels are called into the cache while a tile is laid out."""
+"""The number of vectors by which pixels are prefetched while a tile is laid out."""
 WORTH_BESIDE = 12
-"""Filters for each tile, from which on it is worth the trouble to lay out windows beside the vectors: 12 of 14x14 maps' four
-tiles, of 512 channels, take 1.13 of the time."""
+"""Least filters for each tile for which it pays to lay out windows next to the vectors."""
 
 Numbers = tuple[int, ...]
 
@@ -45,14 +44,14 @@ def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
     kernel_y, kernel_x, stride_y, stride_x = map_[5], map_[6], map_[7], map_[8]
     first, count, width, channel, many, start, lanes = tile
     plane, pitch, half = height * across, kernel_y * kernel_x * width, stride_x - 1
-    ahead = stride_y * across if down > 1 else AHEAD * lanes  # called into the cache: the next row of windows
+    ahead = stride_y * across if down > 1 else AHEAD * lanes  # prefetched: the next row of windows
     whole = (count + lanes - 1) // lanes * lanes
     for row in range(many * kernel_y * kernel_x):
-        # what lies behind is multiplied, too: old numbers, denormal ones, would take a hundred times as long
+        # Vectors also multiply the numbers after the last window. Old ones may be denormal, which is very slow.
         for i in range(count, min(whole, width)):
             columns[at(start + row * width + i)] = 0
     j = 0
-    while j < count:  # a run of windows of one row
+    while j < count:  # for each run of windows in one row
         row, ox = (first + j) // over, (first + j) % over
         image, run = row // down, min(over - ox, count - j)
         top, left, to = (row - image * down) * stride_y - map_[9], ox * stride_x - map_[10], start + j
@@ -61,13 +60,13 @@ def lay_out(x: Array, map_: Numbers, tile: Numbers, columns: Array) -> None:
             source = ((image * channels + channel) * height + iy) * across
             for kx in range(kernel_x):
                 ix = left + kx * map_[12]
-                begin, end = 0, 0  # of the run, those that lie on the map
-                if 0 <= iy < height and stride_x <= 2:  # a division takes as long as to copy some vectors
+                begin, end = 0, 0  # the part of the run on the map
+                if 0 <= iy < height and stride_x <= 2:  # a division takes as long as copying some vectors
                     begin, end = max(0, (half - ix) >> half), min(run, ((across - 1 - ix) >> half) + 1)
                 elif 0 <= iy < height:
                     begin, end = max(0, (half - ix) // stride_x), min(run, (across - 1 - ix) // stride_x + 1)
                 i = 0
-                while i < run:  # zeros behind the run are overwritten by the next one; range would divide
+                while i < run:  # the next run overwrites zeros after this one; `range` would divide
                     at_x, from_, stop, room = source + ix + i * stride_x, begin - i, end - i, width - j - i
                     if stride_x <= 2:
                         copy_inside(x, at_x, stride_x, plane, columns, to + i, pitch, many, from_, stop, room, ahead, lanes)
@@ -89,7 +88,7 @@ def put(rows: Array, strip: Numbers, y: Array) -> None:
     """
     first, count, width, windows, filters, begin, end = strip
     j = 0
-    while j < count:  # a run of windows of one image
+    while j < count:  # for each run of windows in one image
         image, window = (first + j) // windows, (first + j) % windows
         run = min(windows - window, count - j)
         for m in range(begin, end):
@@ -156,7 +155,7 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
         tiles = (vectors + across - 1) // across
         if count <= alone:
             tiles = 1
-        elif beside and (beside > most_few * tiles or last - first < WORTH_BESIDE * tiles):  # they are a vector, too
+        elif beside and (beside > most_few * tiles or last - first < WORTH_BESIDE * tiles):  # count them as a vector
             vectors, beside = vectors + 1, 0
             tiles = (vectors + across - 1) // across
         cut = count, vectors, beside, lanes, tiles
@@ -165,7 +164,7 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
             many = min(together, channels - c)
             k, final = many * taps, c + many == channels
             run, step, far, block = (k + each - 1) // each, (each + tiles - 1) // tiles, depth, 0
-            if all_panels:  # they lie one after the other; all filters are taken at a time
+            if all_panels:  # the panels are adjacent, and all filters are processed together
                 run, step, far, block = k, each, 0, (c // together * all_panels + first_panel) * size
             for f in range(first, last, chunk):
                 behind = min(f + chunk, last)
@@ -175,7 +174,7 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                 for tile in range(tiles):
                     s, end = begin_of(cut, tile), begin_of(cut, tile + 1)
                     few, laid = (end - s) % lanes if beside else 0, tile * k * (pitch + most_few) if last - first > chunk else 0
-                    those = laid + k * pitch if vectors else laid  # where the few windows' columns lie
+                    those = laid + k * pitch if vectors else laid  # where the columns of the remaining windows are
                     in_place = whole and last - first <= most_in_place and (end - few - s) % lanes == 0
                     of, seen, row = columns, laid, pitch
                     pixel = (image * map_[0] + channel + c) * windows + window + s
@@ -186,11 +185,12 @@ def convolve_strips(  # noqa: PLR0913, PLR0917
                             lay_out(x, map_, (j + s, end - few - s, pitch, channel + c, many, laid, lanes), columns)
                         if few:
                             lay_out(x, map_, (j + end - few, few, few, channel + c, many, those, lanes), columns)
-                    share = c * taps + tile * step % each * run  # of the weights that are turned next
+                    share = c * taps + tile * step % each * run  # of the weights that are transposed next
                     for number in range((behind - f + each - 1) // each):
                         m, panel = f + number * each, block + number * size
                         called, called_each, called_apart, called_step = weight, run, far, step
-                        if in_place or (are_pixels and f == first and 2 * number <= across):  # vectors of the next tile
+                        # prefetch vectors of the next tile
+                        if in_place or (are_pixels and f == first and 2 * number <= across):
                             ahead = pixel + end - few - s + 2 * number * lanes
                             called, called_each, called_apart, called_step = x, k, 0, windows
                         elif all_panels:

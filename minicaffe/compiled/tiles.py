@@ -18,9 +18,9 @@ from minicaffe.compiled.jit import Registers, intrinsic
 from minicaffe.compiled.vectors import Vectors
 
 LANES = 16
-"""Depths of panels, and rows of Winograd's tiles, are multiples of it: whole vectors, whatever the processor."""
+"""Depths of panels, and rows of Winograd's tiles, are multiples of it: whole vectors on every processor."""
 AHEAD = 256
-"""How many numbers of a panel are called into the cache before they are needed."""
+"""The number of a panel's numbers that are prefetched."""
 
 
 def panel_rows(registers: Registers) -> int:
@@ -36,7 +36,7 @@ def tile_vectors(registers: Registers) -> int:
 def most_beside(registers: Registers) -> int:
     """Return how many windows outside vectors a tile may have. The remaining registers hold their sums."""
     rows, vectors = panel_rows(registers), tile_vectors(registers)
-    each = -(-rows // registers.lanes)  # registers for a number of each filter
+    each = -(-rows // registers.lanes)  # registers for one number of each filter
     return max(0, registers.count - rows * vectors - vectors - 1 - each) // each
 
 

@@ -16,7 +16,7 @@ from minicaffe.layers.pool.unpooled import flat_maps
 from minicaffe.threads import parts, run
 
 LEAST = 1 << 16
-"""Fewest pixels that are worth a thread."""
+"""Least pixels that are worth a thread."""
 
 put_maps = loop("T[:,::1], T[:,::1], T[:,::1]")(unpooled.put_by_definition)
 put_maps_backward = loop("T[:,::1], T[:,::1], T[:,::1], int32[::1]")(unpooled.put_gradient_by_definition)
@@ -49,6 +49,6 @@ def _each_part(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Array
     def task(maps: slice) -> None:
         mine = index[maps] if mask.ndim == 4 else index
         if not step(maps, mine):
-            unpooled.check_indices(layer, mine, pixels)  # raises
+            unpooled.check_indices(layer, mine, pixels)  # raises an error for the index
 
     run(partial(task, maps) for maps in parts(y.shape[0] * y.shape[1], -(-LEAST // max(1, pixels)), each=2))

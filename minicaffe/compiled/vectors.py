@@ -22,10 +22,11 @@ from minicaffe.blob import Array
 from minicaffe.compiled.jit import Registers, intrinsic
 
 MOST_TURNED = 64
-"""Numbers that `turn` goes along a row of y before it goes on to the next rows: it comes back to the same pages of x."""
+"""Numbers that `turn` processes along a row of y before it continues with the next rows, which brings it back to the same
+pages of x."""
 
 MASKED_BYTES = 64
-"""Of a vector: only with AVX-512 does a store under a mask take no longer than another on all processors."""
+"""Bytes of a vector. Only with AVX-512 is a masked store as fast as another on all processors."""
 
 
 class _Exp(NamedTuple):
@@ -47,7 +48,7 @@ EXP = {
     4: _Exp(7, (6.9314575195e-01, 1.4286067653e-06), -104, 89, 23, 127),
     8: _Exp(13, (6.93147180369123816490e-01, 1.90821492927058770002e-10), -746, 710, 52, 1023),
 }
-"""By the type's bytes. The parts of ln 2 are fdlibm's."""
+"""Constants by the type's bytes. The parts of ln 2 are fdlibm's."""
 
 
 class Vectors:
@@ -103,7 +104,7 @@ class Vectors:
         """Return the numbers of 2, 4, 8 or more vectors column by column: the first of each vector, then the second of each."""
         half, order = len(rows) // 2, [lane + self.lanes * one for lane in range(self.lanes) for one in range(2)]
         parts, found = (order[: self.lanes], order[self.lanes :]), list(rows)
-        for _ in range(half.bit_length()):  # of the first half and the second, number by number
+        for _ in range(half.bit_length()):  # interleaves the first half with the second
             found = [self._shuffled(found[i], part, found[half + i]) for i in range(half) for part in parts]
         return found
 
@@ -133,7 +134,7 @@ class Vectors:
         """
         builder, (scale, shift, slope) = self.builder, after
         lowest = self.everywhere(self.type.element(float("-inf")))
-        # where the slope is 0, what is below 0 becomes 0 before it is multiplied: -inf * 0 would be NaN
+        # With slope 0, negative numbers become 0 before they are multiplied, because -inf * 0 would be NaN.
         least = builder.select(builder.fcmp_ordered("==", slope, self.zero), self.zero, lowest)
         values = [self.add_product(shift, total, scale) for total in sums]
         values = [builder.select(builder.fcmp_ordered("<", value, least), least, value) for value in values]
@@ -159,7 +160,7 @@ class Vectors:
 
         for limit, beyond in ((constant(of.least), "<"), (constant(of.most), ">")):
             x = builder.select(builder.fcmp_ordered(beyond, x, limit), limit, x)
-        rounding = constant(1.5 * 2**of.bits)  # has no room for a fraction
+        rounding = constant(1.5 * 2**of.bits)  # adding this rounds: the sum has no room for a fraction
         shifted = self.add_product(rounding, x, constant(1 / math.log(2)))
         n, left = builder.fsub(shifted, rounding), x
         for part in of.ln2:
@@ -169,7 +170,8 @@ class Vectors:
             made = self.add_product(constant(1 / math.factorial(k)), made, left)
         exponent = builder.sub(builder.bitcast(shifted, word), builder.bitcast(rounding, word))
         half = builder.ashr(exponent, constant(1, word))
-        for part in (half, builder.sub(exponent, half)):  # at once, 2^n may be too large or too small, where the result is not
+        # in two steps, because 2^n may overflow or underflow even if the result does not
+        for part in (half, builder.sub(exponent, half)):
             power = builder.shl(builder.add(part, constant(of.bias, word)), constant(of.bits, word))
             made = builder.fmul(made, builder.bitcast(power, self.type))
         return made
@@ -284,7 +286,7 @@ class Vectors:
         branch, module = builder.cbranch(builder.icmp_signed(">", fewer, zero), loop, end), builder.module
         disable = module.add_metadata(["llvm.loop.unroll.disable"])
         loop_id = module.add_metadata([f"loop {len(module.metadata)}"])
-        loop_id.operands = loop_id, disable  # a loop is named by itself
+        loop_id.operands = loop_id, disable  # LLVM identifies a loop by itself
         branch.set_metadata("llvm.loop", loop_id)
         builder.position_at_end(end)
         results = [builder.phi(value.type) for value in values]
@@ -385,7 +387,7 @@ def _emit_copies_inside(vectors: Vectors, stride: int, *given: Any) -> None:
     """Emit a loop over the rows: without masks if all numbers are inside, with whole vectors if they have room."""
     x, start, apart, y, to, pitch, many, first, last, room, ahead, _ = given
     builder, int64, lanes = vectors.builder, start.type, vectors.lanes
-    # of what is read of a row; behind its last number there may be nothing
+    # The numbers that are read of a row. Memory may end after the last one.
     low, high = builder.mul(first, int64(stride)), builder.sub(builder.mul(last, int64(stride)), int64(stride - 1))
     offsets = [int64(part * lanes) for part in range(stride)]
 

@@ -27,11 +27,11 @@ from minicaffe.layers.conv.winograd_tiles import TOGETHER, Block, G, Tiling, cou
 from minicaffe.layers.elementwise.epilogue import EVERY, Epilogue
 
 PANELS = 6
-"""Panels whose factors a task makes, at least."""
+"""Least panels whose factors a task makes."""
 FEW_TILES = 56
-"""Tiles for each thread, below which threads share them and divide the filters."""
+"""Tiles for each thread below which threads share tiles and divide the filters."""
 TASK = 2 << 20
-"""Multiplications of a task, at least."""
+"""Least multiplications of a task."""
 MATRIX: Array = G.astype(np.float32)
 
 
@@ -81,7 +81,7 @@ class LoopsProduct:
     def _mend(self, x: Array, weight: Array, y: Array) -> None:
         if not self._flags.any():
             return
-        found: dict[tuple[Block, int], Flags] = {}  # of all filters: those of a block may be divided among parts
+        found: dict[tuple[Block, int], Flags] = {}  # for all filters, because parts may divide those of a block
         ends = accumulate(part.block.tiles for part in self._parts)
         for part, flags in zip(self._parts, np.split(self._flags != 0, list(ends)[:-1]), strict=True):
             key, (s, r, c) = (
@@ -175,7 +175,7 @@ def _panel_rows() -> int:
 def convolve_by_loops(  # noqa: PLR0917
     x: Array, weight: Array, factors: Array, window: Window, y: Array, epilogue: Epilogue, taps: Taps
 ) -> None:
-    if takes_factors(factors) and x.flags.c_contiguous and y.flags.c_contiguous:  # maps as flat arrays
+    if takes_factors(factors) and x.flags.c_contiguous and y.flags.c_contiguous:  # the loop takes maps as flat arrays
         LoopsProduct(window, len(factors), (x.shape, weight.shape, y.shape), factors, epilogue, taps)(x, weight, y)
     else:
         winograd.convolve_by_factors.by_numpy(x, weight, factors, window, y, epilogue, taps)
@@ -193,7 +193,8 @@ def factors_of_by_loops(weight: Array, window: Window, group: int, out: Array | 
     if factors.shape[2] == 1:
         return winograd.factors_of.by_numpy(weight, window, group, factors)
     weight = to_pieces(weight, window)
-    given = np.broadcast_to(weight, (2, *weight.shape))  # twice: Numba would compile contiguous arrays another time
+    # not contiguous, or Numba would compile the loop again
+    given = np.broadcast_to(weight, (2, *weight.shape))
     m = len(weight) // group
     threads.run(
         partial(winograd_loops.make_factors, given[:, g * m : (g + 1) * m], MATRIX, factors[g], part.start, part.stop)

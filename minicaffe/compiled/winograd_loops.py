@@ -27,21 +27,21 @@ from minicaffe.layers.conv.winograd_tiles import POINTS
 
 _p, _q = POINTS[1], POINTS[3]
 POWERS: Array = np.array([_p, _q, _p**2, _q**2, _p**3, _q**3, _p**2 + _q**2, _p**2 * _q**2], np.float32)
-"""What the transforms multiply by."""
+"""The factors in the transforms."""
 
 APART = 16
-"""Numbers between two of the 36 matrices, which would else lie in the same lines of the cache."""
+"""Numbers between two of the 36 matrices, which would otherwise lie in the same cache lines."""
 
 NUMBERS = 1 << 17
-"""Of tiles, by which all panels of factors are multiplied before the next: 512 KB, which the second cache holds beside sums.
-R-FCN ResNet-50, whose rpn_conv/3x3 has 2048 channels, takes 0.99 of the time."""
+"""Numbers of tiles that all panels of factors multiply before the next tiles: 512 KB, which the second cache holds next to the
+sums."""
 
 SUMS, WINDOWS, TOTAL = 48, 72, 88
-"""Where in `line`, counted in rows of tiles' numbers, the sums of |x| begin: of the 24 pixels that tiles do not share, of the
-windows of a tile's 16 outputs, and of the whole tile."""
+"""The places in `line`, counted in rows of tiles' numbers, where sums of |x| begin: of the 24 pixels that tiles do not share,
+of the windows of a tile's 16 outputs, and of the whole tile."""
 
 FACTORS = 512
-"""Of each of the 36 matrices, that are made at a time: they are made in the first cache."""
+"""Numbers of each of the 36 matrices that are made at a time, in the first cache."""
 
 at = np.uint64
 
@@ -162,7 +162,7 @@ def _emit_deal(builder: Any, registers: Registers, *given: Any) -> None:
     with cgutils.for_range_slice(builder, int64(0), count, int64(registers.lanes), int64) as (i, _):
         a, b, c, d = vectors.load(builder.gep(pixels, [builder.mul(i, int64(4))]), 4)
         halves = [(vectors.every(2, a, b, start), vectors.every(2, c, d, start)) for start in (0, 1)]
-        for k in range(4):  # numbers k, k + 4, ...: of every other ones, again every other one
+        for k in range(4):  # numbers k, k + 4, ...: taking every other number twice
             made, on = vectors.every(2, *halves[k % 2], start=k // 2), builder.add(i, builder.mul(step, int64(k)))
             place, total = (builder.gep(line, [builder.add(start, on)]) for start in (to, sums))
             vectors.store([made], place)
@@ -215,7 +215,7 @@ def make_factors(weight: Array, g: Array, factors: Array, first: int, last: int)
     (filters, channels), rows = weight.shape[1:3], factors.shape[3]
     w, down = np.empty((9, FACTORS), weight.dtype), np.empty((3, FACTORS), weight.dtype)
     together = FACTORS // rows
-    for c0 in range(0, channels, together):  # the outer one: of a gradient, other channels lie on other pages
+    for c0 in range(0, channels, together):  # the outer loop, because other channels of a gradient are on other pages
         count = min(together, channels - c0)
         for p in range(first, last):
             for c in range(count):
@@ -256,14 +256,15 @@ def to_tiles(  # noqa: PLR0917
     count, most = rows * columns, ((rows + 1) * columns + LANES - 1) // LANES * LANES
     wide, step = 4 * columns, len(tiles) // 36
     behind = min(plane, first + count + LANES)
-    past = 4 * most  # where in pixels those begin that the last tile of a row has past its fourth
+    past = 4 * most  # where in `pixels` the numbers begin that the last tile of each row has after its fourth
     left = min(wide, max(0, (across - 1 - column) // across))
     right = max(left, min(wide, (width - column + across - 1) // across))
     sums, zero = SUMS * most, powers[0] - powers[0]
     for k in range(24 * most):
         line[at(sums + k)] = zero
     for c in range(channels):
-        for i in range(4):  # row i of all tiles, and of those that the next row of tiles shares also row 4 + i of the last
+        # row i of all tiles; for tiles that share it with the next row of tiles, also row 4 + i of the last one
+        for i in range(4):
             below = rows + 1 if i < 2 else rows
             n, p0 = below * columns, 6 * i * most
             for r in range(below):
@@ -287,7 +288,7 @@ def to_tiles(  # noqa: PLR0917
                     if inside and 0 <= column + on < width:
                         pixels[past + 2 * r + k] = x[x0 + on]
             _deal(pixels, line, p0, sums + p0, most, n)  # pixels 0 to 3 of each tile
-            for k in range(n - 1):  # 4 and 5 are 0 and 1 of the next tile
+            for k in range(n - 1):  # pixels 4 and 5 are pixels 0 and 1 of the next tile
                 line[at(p0 + 4 * most + k)], line[at(p0 + 5 * most + k)] = line[at(p0 + k + 1)], line[at(p0 + most + k + 1)]
             for r in range(below):
                 last = p0 + 4 * most + (r + 1) * columns - 1
@@ -301,7 +302,8 @@ def to_tiles(  # noqa: PLR0917
             d1 = d0 + 6 * most
             d2, d3, to = d0 + 12 * most, d0 + 18 * most, j * step + (number + c) * plane + first
             _transform(line, d0, d1, d2, d3, d0 + columns, d1 + columns, tiles, to, 6 * step, count, 0, powers)
-        for i in range(36):  # what lies behind is multiplied, too, and old numbers may be denormal, which are slow
+        # vectors also multiply the numbers after the last tile, and old ones may be denormal, which are slow
+        for i in range(36):
             for k in range(first + count, behind):
                 tiles[at(i * step + (number + c) * plane + k)] = 0
 
@@ -361,7 +363,7 @@ def find_outliers(line: Array, rows: int, columns: int, shares: Array, flags: Ar
                 down, first = shares[i * rows + r], r * columns
                 for k in range(columns):
                     least = line[at(total + first + k)] * down * shares[at(across + k)]
-                    is_right = least <= line[at(window + first + k)]  # not of NaN
+                    is_right = least <= line[at(window + first + k)]  # False for NaN
                     flags[at(first + k)] = flags[at(first + k)] if is_right else one
 
 
@@ -419,7 +421,7 @@ def from_tiles(  # noqa: PLR0913, PLR0917
                 o = out + j * most
                 for k in range(count):
                     value = line[at(o + k)]
-                    line[at(check + k)] += value * zero  # stays NaN once it is
+                    line[at(check + k)] += value * zero  # stays NaN after the first one
                     value = value * scale + shift
                     below = zero if slope == zero else value * slope  # -inf * 0 would be NaN
                     line[at(o + k)] = below if value < zero else value

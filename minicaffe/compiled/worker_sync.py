@@ -1,7 +1,7 @@
 """Threads that wait for each other awake, in compiled loops and without the GIL.
 
-Waking a sleeping thread takes 20 to 40 us, and waking the one that waits for its end as long again: with layers of 100 us a
-second thread would gain nothing. So for a short time each thread spins on a word of memory instead of sleeping.
+Waking a sleeping thread, and later the thread that waits for its end, would take as long as a second thread saves in a small
+layer. So for a short time each thread spins on a word of memory instead of sleeping.
 
     helper    stand_by(words, number, ...)    is FREE, spins until it is GIVEN something, which it RUNS; after some time it
                                               is ASLEEP
@@ -52,42 +52,43 @@ from .jit import Registers, intrinsic, loop
 Words = NDArray[np.int64]
 
 FREE, TAKEN, CALLED, FOLLOWS = range(3, 7)
-"""A helper's word is one of the states of the pool's threads, or: it looks at its word; somebody is about to call it; it is to
-follow a list; it follows it. ASLEEP is also who is about to look."""
+"""Further states of a helper's word: it looks at its word; a caller is about to call it; it must follow a list; it follows the
+list. A helper that is about to look may also be ASLEEP."""
 
 IDLE = FREE, ASLEEP, FREE
-"""Who was ASLEEP may be FREE by the time that all have been asked."""
+"""A helper that was ASLEEP may have become FREE in the meantime, so ask for FREE again."""
 
 LIST, NUMBER = 1, 2
-"""The words behind it: the list's address; the helper's number there, the caller's is 0."""
+"""The words after it: the list's address, and the helper's number there. The caller's number is 0."""
 
 STEP = 16
-"""From one helper's word to the next: two lines of the cache, which a processor fetches together."""
+"""The distance between two helpers' words: two cache lines, which a processor fetches together."""
 
 ENDED, COUNT = 0, STEP
 WIDTH, ROOM, EACH, MOST_THREADS, FLAGS, FLAG_COUNT, HEAD = *range(COUNT + 1, COUNT + 7), 2 * STEP
-"""A job's words: how many calls have ended; how many there are; the words of a row; where the threads' temporary memory begins,
-the bytes of each one's, and for how many it is; where the job's flags (float32) lie, and how many; where the rows begin."""
+"""A job's words: the calls that have ended; the number of calls; the words of a row; the address of the threads' temporary
+memory, the bytes for each, and for how many threads; the address and number of the job's flags (float32); where the rows
+begin."""
 
 BEGUN, ENTRY, ROW = range(3)
-"""A row's words: whether its call has been begun; the address of its loop's entry; where its arguments begin."""
+"""A row's words: whether its call has begun; the address of its loop's entry; where its arguments begin."""
 
 ACTIVE, FIRST, END, JOBS = range(4)
-"""A list's words: how many helpers follow it, or are about to; the place of the job to begin with, and the one behind the last;
-where the addresses begin."""
+"""A list's words: the number of helpers that follow it, or are about to; the places of the first job and of the one after the
+last; where the addresses begin."""
 
 FOREVER = 1 << 62
-"""More looks than there will be."""
+"""A number of spins that is never reached."""
 
 MOST = 62
-"""Helpers that can stand by, and be called: bits of a whole number."""
+"""Most helpers that can stand by and be called: bits of a whole number."""
 
 SECONDS = 1e-3
-"""How long a thread looks before it sleeps: about what lies between two layers of a net that threads share."""
+"""Seconds for which a thread spins before it sleeps: about the time between two layers of a net that use several threads."""
 
 PAUSE = 8e-6
-"""How long a helper that was given something leaves the GIL to the caller, who is about to release it for its own part: a
-thread that finds the GIL taken sleeps."""
+"""Seconds for which a helper leaves the GIL to the caller after it was given work. The caller is about to release the GIL for
+its own part, and a thread that finds it taken sleeps."""
 
 
 def _emit_store(builder: Any, registers: Registers, *given: Any) -> None:
@@ -113,7 +114,7 @@ def _emit_wait_while(builder: Any, registers: Registers, *given: Any) -> None:
     looks.add_incoming(int64(0), before)
     builder.cbranch(builder.icmp_signed("==", builder.load_atomic(word, "acquire", 8), value), again, end)
     builder.position_at_end(again)
-    if "x86" in builder.module.triple:  # a rest for the processor, of 10 to 140 cycles
+    if "x86" in builder.module.triple:  # lets the processor rest between spins
         name, module = "llvm.x86.sse2.pause", builder.module
         builder.call(module.globals.get(name) or ir.Function(module, ir.FunctionType(ir.VoidType(), []), name), [])
     following = builder.add(looks, int64(1))
@@ -301,7 +302,7 @@ def stand_by(words: Words, number: int, most: int, pause: int) -> int:
             at_job = load(words, mine + FIRST)
             while at_job >= 0:
                 at_job = follow(jobs, words, words[place + NUMBER], at_job, most)
-            store(words, place, FREE)  # before the caller can have another list
+            store(words, place, FREE)  # before the caller can get another list
             add(words, mine + ACTIVE, -1)
 
 
@@ -364,7 +365,7 @@ def finish(jobs: int, words: Words, most: int) -> int:
                 if load(words, helper + LIST) == jobs:
                     add(words, mine + ACTIVE, -1)
                     store(words, helper, ASLEEP)
-                else:  # it has come meanwhile, and somebody else has called it since
+                else:  # the helper came in the meantime, and another caller has called it since
                     store(words, helper, CALLED)
         active = load(words, mine + ACTIVE)
         if active != 0:
@@ -401,7 +402,7 @@ def machine_code() -> MachineCode:
 def looks() -> tuple[int, int]:
     """Return how many spins take SECONDS and PAUSE on this machine."""
     words, many, times = np.zeros(STEP, np.int64), 400, []
-    for _ in range(10):  # the fastest: in any, the system may have run something else
+    for _ in range(10):  # take the fastest, because the system may interrupt any
         start = time.perf_counter()
         machine_code().stand_by(words, 0, many, 1)
         times.append(time.perf_counter() - start)
@@ -410,17 +411,17 @@ def looks() -> tuple[int, int]:
 
 
 class Apart:
-    """Sleeping threads, by the system's numbers, that are to be woken on another core than their waker's.
+    """Sleeping threads, by the system's numbers, that must wake on another core than their waker's.
 
-    In a virtual machine Linux takes a sleeping core for one that the host has taken away, and puts a woken thread on the
-    waker's core. Both then share its time, while the other core is idle, until Linux moves one, some 10 to 40 ms later: as long
-    as many nets take. So a thread may not use the waker's core while it wakes.
+    In a virtual machine Linux mistakes a sleeping core for one that the host has taken away, and puts a woken thread on the
+    waker's core. Both then share that core, and the other core is idle, until Linux moves one of them. That takes as long as
+    many nets. So a thread may not use the waker's core while it wakes.
     """
 
     def __init__(self, threads: Iterable[int]) -> None:
         self._threads = list(threads)
         self._sent: list[tuple[int, set[int]] | None] = [None] * len(self._threads)
-        """From which core a thread has been sent away, and on which it may run once it is awake."""
+        """The core from which each thread was sent away, and the cores on which it may run once it is awake."""
 
     def send_away(self, number: int) -> None:
         """Keep the thread with this number, which the calling thread is about to wake, off the caller's core."""
@@ -428,12 +429,12 @@ class Apart:
             return
         if (before := self._sent[number]) and before[0] == here:
             return
-        with suppress(OSError):  # it has ended, or the system forbids it
+        with suppress(OSError):  # the thread has ended, or the system forbids it
             cores = before[1] if before else os.sched_getaffinity(self._threads[number])
             if not before and (meanwhile := self._sent[number]):
-                cores = meanwhile[1]  # another has sent it away
+                cores = meanwhile[1]  # another thread has sent it away
             if here in cores and len(cores) > 1:
-                self._sent[number] = here, cores  # before anything can come between
+                self._sent[number] = here, cores  # first, because an interrupt may follow
                 os.sched_setaffinity(self._threads[number], cores - {here})
 
     def let_back(self, number: int) -> None:
@@ -468,11 +469,11 @@ class AwakePool(Pool):
     idle = IDLE
 
     def __init__(self, count: int) -> None:
-        self._code = machine_code()  # threads never compile: the process may end meanwhile
+        self._code = machine_code()  # threads must not compile: the process may end meanwhile
         self.words = np.full(count * STEP, ASLEEP, np.int64)
-        """Each thread's word, and what belongs to it."""
+        """Each thread's word, and the words that belong to it."""
         self.with_cores = min(count, threads.available_cores() - 1)
-        """How many of the threads have a core beside the caller's."""
+        """The number of threads that have a core besides the caller's."""
         super().__init__(count)
         self._apart = Apart(thread.native_id or -1 for thread in self.threads)
 
@@ -486,8 +487,8 @@ class AwakePool(Pool):
         self.words[number * STEP] = ASLEEP
 
     def wake(self, number: int) -> None:
-        if self.wakers[number].empty():  # else it is about to look, or to end
-            if jit.in_use():  # without, threads sleep so often, for the GIL, too, that it costs a few hundredths of a net
+        if self.wakers[number].empty():  # otherwise the thread is about to look, or to end
+            if jit.in_use():  # only with compiled loops: without, threads sleep too often for this to pay
                 self._apart.send_away(number)
             self.wakers[number].put(True)
 
@@ -521,11 +522,11 @@ def run_jobs(jobs: array[int], widest: int) -> int:
     widest: most calls of a job. Returns the place after the last job that ran: the list's end, or after a flagged job. The
     loops have to be compiled.
     """
-    (address, _), words, many, left = jobs.buffer_info(), NOBODY, 0, 0  # of NumPy's arrays it would take ten times as long
-    code = machine_code()  # before a pool is made, which others may wait for
+    (address, _), words, many, left = jobs.buffer_info(), NOBODY, 0, 0  # faster than through a NumPy array
+    code = machine_code()  # before a pool is made, for which others may wait
     helpers = 0 if threads.is_working() else min(threads.get_num_threads(), widest) - 1
     if helpers > 0:
-        threads.use_pool(AwakePool)  # from the first list on
+        threads.use_pool(AwakePool)  # from the first list on, so that its threads spin
         pool = threads.the_pool()
         assert isinstance(pool, AwakePool)
         words, many, helpers = pool.words, looks()[0], min(helpers, pool.with_cores)
@@ -537,7 +538,7 @@ def run_jobs(jobs: array[int], widest: int) -> int:
             asleep -= 1 << number
         while (left := code.finish(address, words, many)) >= 0:
             time.sleep(0)
-    finally:  # after an error, too: helpers read the jobs and write to the caller's arrays
+    finally:  # also after an error: helpers read the jobs and write to the caller's arrays
         if left >= 0:
             left = code.finish(address, words, FOREVER)
     return -1 - left

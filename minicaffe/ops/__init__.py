@@ -63,7 +63,7 @@ generate_anchors = checked(anchors.generate_anchors, checks.bad_anchors, base_si
 shifted_anchors = checked(anchors.shifted_anchors, anchors="A 4", height=LENGTH, width=LENGTH, stride=COUNT)
 proposals = checked(proposal.proposals, checks.not_positive("im_info"), anchors="N 4", scores="N", deltas="N 4", im_info="3")
 
-# ROI layers. A forward's map and rois are checked where the layers' are.
+# ROI layers. A forward checks its map and rois itself.
 
 _GRID = {"pooled_h": COUNT, "pooled_w": COUNT, "spatial_scale": NUMBER}
 _BACKWARD = {"dy": "R C PH PW", "rois": "R 5", "x_shape": SHAPE}

@@ -55,7 +55,7 @@ def bad_group(given: Arguments) -> str:
 
 
 def bad_sides(given: Arguments) -> str:
-    return _flat_box(given, ["boxes", "targets"], 1)  # Faster R-CNN's boxes have both corners inside
+    return _flat_box(given, ["boxes", "targets"], 1)  # as in Faster R-CNN, both corners are inside the box
 
 
 def _flat_box(given: Arguments, names: list[str], inclusive: int) -> str:
@@ -125,13 +125,13 @@ def bad_eta(given: Arguments) -> str:
 
 COUNT, LENGTH, INTEGER, NUMBER, SHAPE, ARRAY = "count", "length", "integer", "number", "shape", "array"
 LEAST = {COUNT: 1, LENGTH: 0, INTEGER: None}
-"""The least of each kind of whole number."""
+"""The least value of each kind of whole number."""
 
 P = ParamSpec("P")
 Y = TypeVar("Y")
 Arguments = Mapping[str, Any]
 Problem = Callable[[Arguments], str]
-"""What is wrong with a call's arguments together, or ""."""
+"""A check of a call's arguments together. It returns the problem, or ""."""
 
 
 def checked(function: Callable[P, Y], problem: Problem | None = None, /, **specs: str) -> Callable[P, Y]:
@@ -208,14 +208,14 @@ def _array(name: str, spec: str, value: Any, lengths: dict[str, int]) -> Array:
             raise Error(f"{name} must hold whole numbers, got an array of {array.dtype}")
     elif array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
-    if axes[1:] == ["5"] and array.ndim == 4 and array.shape[2:] == (1, 1):  # rois as blobs hold them, (R, 5, 1, 1)
+    if axes[1:] == ["5"] and array.ndim == 4 and array.shape[2:] == (1, 1):  # rois may have the shape of a blob, (R, 5, 1, 1)
         array = array.reshape(array.shape[:2])
     if spec == ARRAY:
         return array
-    # [] is no rows of any width
+    # [] means no rows, of any width.
     if array.shape == (0,) and len(axes) > 1 and all(axis.rstrip("+").isdigit() for axis in axes[1:]):
         array = array.reshape(0, *(int(axis.rstrip("+")) for axis in axes[1:]))
-    known = dict(lengths)  # lengths stay as they were until all axes fit: the message shows them
+    known = dict(lengths)  # `lengths` must not change until all axes fit, because the message shows it
     if array.ndim != len(axes) or not all(_fits(axis, length, known) for axis, length in zip(axes, array.shape)):
         given = ", ".join(f"{letter} = {lengths[letter]}" for letter in dict.fromkeys(axes) if letter in lengths)
         wanted = "(" + ", ".join(axes) + "," * (len(axes) == 1) + ")" + (f" with {given}" if given else "")

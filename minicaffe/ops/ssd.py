@@ -16,7 +16,7 @@ from minicaffe.layers.ssd.detection_rows import image_detections
 from minicaffe.proto import caffe_pb2
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
-"""What SSD's nets divide codes by."""
+"""The divisors of codes in SSD's nets."""
 
 
 def ssd_decode(codes: Array, priors: Array, variances: ArrayLike = VARIANCES, code: int | str = "CENTER_SIZE") -> Array:

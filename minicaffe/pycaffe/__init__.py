@@ -74,7 +74,7 @@ class _StandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = os.environ.get("GLOG_minloglevel", "0")  # noqa: SIM112
-        # len: int() refuses thousands of digits
+        # len(level), because int() refuses thousands of digits.
         if record.levelno >= LEVELS[min(int(level), 3) if level.isdecimal() and len(level) < 10 else 0]:
             print(written_out(self.format(record)), file=sys.stderr, flush=True)
 

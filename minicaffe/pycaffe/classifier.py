@@ -76,7 +76,7 @@ class Classifier(Net):
         out = forward_all(self, None, {name: np.stack([self.transformer.preprocess(name, crop) for crop in crops])})
         predictions: NDArray[np.float32] = out[self.outputs[0]]
         if oversample:
-            predictions = predictions.reshape(len(images), 10, -1).mean(axis=1)  # the ten crops of an image follow each other
+            predictions = predictions.reshape(len(images), 10, -1).mean(axis=1)  # the ten crops of an image are adjacent
         return predictions
 
 

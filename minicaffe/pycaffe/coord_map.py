@@ -61,7 +61,7 @@ def conv_params(fn: Function) -> tuple[int, NDArray[Any], NDArray[Any], NDArray[
         np.array(params.get(key, default), ndmin=1)
         for key, default in (("kernel_size", 1), ("dilation", 1), ("stride", 1), ("pad", 0))
     )
-    return params.get("axis", 1), stride, (size - 1) * dilation + 1, pad  # extent: the pixels from the first tap to the last
+    return params.get("axis", 1), stride, (size - 1) * dilation + 1, pad  # the extent counts from the first tap to the last
 
 
 def crop_params(fn: Function) -> tuple[int, NDArray[Any]]:
@@ -83,7 +83,7 @@ def coord_map(fn: Function) -> Map:
         return IDENTITY
     if kind is Crop:
         axis, offset = crop_params(fn)
-        return axis - 1, 1, -offset  # a map's axis is the last one that it does not act on
+        return axis - 1, 1, -offset  # a map's axis is the last one before those that it crops
     raise UndefinedMapException(f"{fn.type_name} does not map coordinates")
 
 
@@ -100,12 +100,12 @@ def _maps_down(top: Top) -> dict[Top, Map]:
     """Return the top and every top below it whose coordinates map to it, nearest first, each with its map to top."""
     maps: dict[Top, Map] = {top: (None, 1, 0)}
     frontier = [top]
-    for current in frontier:  # grows in the loop: breadth first
+    for current in frontier:  # breadth first: the loop appends to the list
         try:
             step = coord_map(current.fn)
         except UndefinedMapException:
             continue
-        # the second gives only the size
+        # Crop's second bottom only gives the size.
         bottoms = current.fn.inputs[:1] if types.get(current.fn.type_name) is Crop else current.fn.inputs
         for bottom in bottoms:
             if bottom not in maps:

@@ -111,10 +111,10 @@ def _padded_axis(low: float, high: float, size: int, crop: int, pad: int) -> tup
 
     The window, low to high of an axis of `size` pixels, fills the crop but for `pad` pixels on either side.
     """
-    half = (high - low + 1) / 2  # both ends inclusive
+    half = (high - low + 1) / 2  # both ends are inclusive
     reach = half * crop / (crop - 2 * pad)
     first, last = np.round(low + half - reach), np.round(low + half + reach)
-    scale = crop / (last - first + 1)  # pixels of the crop per pixel of the image
+    scale = crop / (last - first + 1)  # pixels of the crop for each pixel of the image
     clipped_first, clipped_last = np.clip([first, last], 0, size)
     start = min(round(max(0.0, -first) * scale), crop - 1)
     length = max(1, min(round((clipped_last - clipped_first + 1) * scale), crop - start))

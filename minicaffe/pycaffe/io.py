@@ -188,7 +188,7 @@ def oversample(images: Sequence[ArrayLike], crop_dims: Sequence[int]) -> NDArray
     down, right = size - crop
     starts = [(0, 0), (0, right), (down, 0), (down, right), tuple((size - crop) // 2)]
     crops = np.stack([[image[y : y + crop[0], x : x + crop[1]] for y, x in starts] for image in stack])
-    both: NDArray[np.float32] = np.concatenate([crops, crops[:, :, :, ::-1]], axis=1)  # crops: (N, 5, h, w, C)
+    both: NDArray[np.float32] = np.concatenate([crops, crops[:, :, :, ::-1]], axis=1)  # crops (N, 5, h, w, C), then mirrored
     return both.reshape(-1, *both.shape[2:])
 
 
@@ -274,7 +274,8 @@ class Transformer:
         elif array.ndim == 2 or (array.ndim == 3 and array.shape[0] == shape[0]):
             array = array.reshape(-1, *array.shape[-2:])
             if array.shape[1:] != shape[1:]:
-                array = resize_image(array.transpose(1, 2, 0), shape[1:]).transpose(2, 0, 1)  # resize_image takes channels last
+                # resize_image expects channels last
+                array = resize_image(array.transpose(1, 2, 0), shape[1:]).transpose(2, 0, 1)
         else:
             raise ArrayError(f'a mean of shape {array.shape} does not fit the input "{in_}" of {shape}')
         self.mean[in_] = array

@@ -31,7 +31,7 @@ def param_name_dict() -> dict[str, str]:
 
 
 _param_names = param_name_dict() | {"Deconvolution": "convolution"}
-"""Also of the type whose parameters are another's, as in RefineDet's net_spec."""
+"""Also for a type that uses another type's parameters, as in RefineDet's net_spec."""
 
 
 def assign_proto(proto: Message, name: str, val: Any, where: str = "") -> None:
@@ -50,7 +50,7 @@ def assign_proto(proto: Message, name: str, val: Any, where: str = "") -> None:
             else:
                 field.append(item)
     elif isinstance(val, Mapping):
-        field.SetInParent()  # an empty dict too makes the message present
+        field.SetInParent()  # makes the message present even for an empty dict
         _assign_all(field, val, name)
     elif isinstance(val, Message):
         field.CopyFrom(val)
@@ -115,7 +115,7 @@ class _Writer:
             fn = pending[-1]
             missing = [top.fn for top in fn.inputs if top.fn not in self.layers]
             if missing:
-                pending.extend(reversed(missing))  # popped in the order of the bottoms
+                pending.extend(reversed(missing))  # reversed, because pop takes the last one first
                 continue
             pending.pop()
             if fn not in self.layers:
@@ -124,7 +124,7 @@ class _Writer:
     def _layer(self, fn: Function) -> caffe_pb2.LayerParameter:
         layer = caffe_pb2.LayerParameter(type=fn.type_name)
         layer.bottom.extend(self.layers[top.fn].top[top.n] for top in fn.inputs)
-        # in place: names of bottoms
+        # In place, the tops are the bottoms' names.
         layer.top.extend(layer.bottom if fn.in_place else [self._name(top, fn.type_name) for top in fn.tops])
         layer.name = self._name(fn.tops[0] if fn.tops else fn, fn.type_name)
         for key, value in fn.params.items():
@@ -240,7 +240,7 @@ class Layers:
     """L, whose attributes are layer types."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("__"):  # copy and inspect ask for these
+        if name.startswith("__"):  # copy and inspect look these up
             raise AttributeError(name)
         return layer_function(name)
 

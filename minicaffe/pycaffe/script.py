@@ -36,7 +36,7 @@ NUMPY_NAMES: dict[str, Any] = {
     "product": np.prod, "cumproduct": np.cumprod, "alltrue": np.all, "sometrue": np.any, "round_": np.round,
     "row_stack": np.vstack, "asscalar": lambda a: a.item(), "in1d": lambda a, b, **how: np.isin(np.ravel(a), b, **how),
 }  # fmt: skip
-"""np.float and the like, aliases of Python's types, which NumPy 1.24 removed, and what NumPy 1.23 to 2.4 removed."""
+"""Names that NumPy removed: np.float and the other aliases of Python's types (1.24), and those removed in 1.23 to 2.4."""
 
 
 def restore_old_names() -> None:
@@ -85,10 +85,10 @@ def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, c
 
     serve_as_caffe()
     allow_module(ANY)
-    allow_path("/")  # everything: the script may open any file anyway
+    allow_path("/")  # the script may open any file anyway
     restore_old_names()
     if sys.platform == "linux" and multiprocessing.get_start_method(allow_none=True) is None:
-        multiprocessing.set_start_method("fork")  # Python 3.14 begins processes anew, for which `import caffe` means nothing
+        multiprocessing.set_start_method("fork")  # Python 3.14 starts new processes by default, in which `import caffe` fails
     if cpu:
         _stay_on_cpu()
     sys.argv = [name, *arguments]
@@ -145,7 +145,7 @@ def python_2_hint(error: BaseException) -> str:
 
 def _run(code: CodeType, name: str) -> dict[str, Any]:
     """Run the code as the module __main__, which other code may import."""
-    main = ModuleType("__main__")  # pickle and multiprocessing look names up there
+    main = ModuleType("__main__")  # pickle and multiprocessing look up names there
     main.__dict__["__file__"] = name
     before = sys.modules["__main__"]
     sys.modules["__main__"] = main
@@ -164,4 +164,4 @@ def _stay_on_cpu() -> None:
 
     for name in ("set_mode_gpu", "set_device"):
         setattr(minicaffe, name, ignored)
-        setattr(sys.modules["minicaffe.pycaffe"], name, ignored)  # also caffe.pycaffe and caffe._caffe
+        setattr(sys.modules["minicaffe.pycaffe"], name, ignored)  # also serves as caffe.pycaffe and caffe._caffe

@@ -65,7 +65,7 @@ Form: TypeAlias = Callable[[Any, Sequence[Blob], Sequence[Blob]], nn.Module | St
 """A function of a layer, its bottoms and its tops that returns a Module, or a function of the bottoms' tensors."""
 
 NAMES = {**vars(boxes), **vars(layers), **vars(rois), **vars(sequences)}
-"""The names in lines of to-torch: torch, nn, F, and the functions and classes that a written file carries along."""
+"""The names in lines of to-torch: torch, nn, F, and the functions and classes that a written file contains."""
 
 
 class Apply(nn.Module):
@@ -161,7 +161,7 @@ def written_module(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) ->
     """Return the Module that to-torch writes, with the layer's weights as Parameters."""
     made, _ = write(layer, bottom, top)
     ((constructor, _),) = made.modules.values()
-    with torch.device("meta"):  # its own weights would take time and random numbers
+    with torch.device("meta"):  # allocating and filling its own weights would take time and random numbers
         module: nn.Module = eval(constructor, NAMES)
     module.names = tuple(key.rpartition(".")[2] for key in made.tensors)
     for i, name in enumerate(module.names):
@@ -174,7 +174,7 @@ def convolution(layer: Convolution, bottom: Sequence[Blob], top: Sequence[Blob])
     if layer.axis != 1 or layer.spatial_axes not in (1, 2, 3):
         return OurLayer(layer, bottom, top)
     module = written_module(layer, bottom, top)
-    module.takes_each = len(bottom) > 1  # it is called for each bottom
+    module.takes_each = len(bottom) > 1  # the net calls it for each bottom
     return module
 
 
@@ -254,7 +254,7 @@ def deformable_psroi_pooling(layer: DeformablePSROIPooling, bottom: Sequence[Blo
         rounded = rois[:, 1:].sign() * (rois[:, 1:].abs() + 0.5).floor()
         ends: Any = torch.tensor([0.0, 0, 1, 1], dtype=x.dtype, device=x.device)
         corners = (rounded + ends) * operator.spatial_scale - 0.5
-        extent = (corners[:, 2:] - corners[:, :2]).clamp(min=0.1)  # (R, 2): across, down
+        extent = (corners[:, 2:] - corners[:, :2]).clamp(min=0.1)  # (R, 2): width, height
         edges = torch.arange(group, dtype=x.dtype, device=x.device) * (extent / group)[..., None] + corners[:, :2, None]
         moves = x.new_zeros(len(rois), 1, 2, group, group)
         if trans is not None and not operator.no_trans:
@@ -293,7 +293,7 @@ MODULES: dict[type[Layer], Callable[[Any], nn.Module | Step]] = {
     SmoothL1Loss: losses.smooth_l1_loss,
     SparseInnerProduct: weights.InnerProduct,
 }
-"""Types whose Module or function needs the layer only."""
+"""Types whose Module or function needs only the layer."""
 
 
 def _form(module: Callable[[Any], nn.Module | Step]) -> Form:

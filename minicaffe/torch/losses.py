@@ -16,7 +16,7 @@ from minicaffe.layers.loss.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
 from .our_layer import Step
 
 MOST = -math.log(FLT_MIN)
-"""The most that one position adds to SoftmaxWithLoss."""
+"""The greatest loss of one position in SoftmaxWithLoss."""
 
 
 def softmax_with_loss(layer: SoftmaxWithLoss, tops: int) -> Step:
@@ -32,9 +32,9 @@ def softmax_with_loss(layer: SoftmaxWithLoss, tops: int) -> Step:
         classes = log_prob.movedim(axis, -1)
         label = labels.detach().reshape(classes.shape[:-1])
         kept = torch.ones_like(label, dtype=torch.bool) if ignore is None else label != ignore
-        # ignored labels need not be classes: looked up as 0
+        # Ignored labels may be no classes, so look up 0 for them.
         loss = -classes.gather(-1, torch.where(kept, label, 0).long()[..., None])[..., 0] * kept
-        loss = loss - (loss - loss.clamp(max=MOST)).detach()  # the value is limited, the gradient is not, as in Caffe
+        loss = loss - (loss - loss.clamp(max=MOST)).detach()  # as in Caffe, limits the value but not the gradient
         if weights is not None:
             loss = loss * weights.to(loss)[torch.where(kept, label, 0).long()]
         total = loss.sum() / _divisor(layer, kept, math.prod(scores.shape[: axis % scores.ndim]))

@@ -80,7 +80,7 @@ class CaffeNet(nn.Module):
         """Record the layer's weights; weights shared with an earlier layer become one Parameter."""
         for i, name in enumerate(weight_names(module)):
             blob = layer.blobs[i]
-            # shared by param's name, so by memory
+            # Blobs that share a `param` name share memory.
             owner = next((weight for weight in self._weights if weight.blob.shares_data_with(blob)), None)
             if owner is None:
                 specs = layer.param.param
@@ -122,7 +122,8 @@ class CaffeNet(nn.Module):
             tops = [module(x) for x in bottoms] if getattr(module, "takes_each", False) else module(*bottoms)
             tops = (tops,) if isinstance(tops, Tensor) else tops
             for name in step.bottoms:
-                if last[name] == i and name not in wanted:  # before the tops: in place these have the same name
+                # before the tops are stored, because in place they have the same name
+                if last[name] == i and name not in wanted:
                     values.pop(name, None)
             values.update(zip(step.tops, tops))
             losses += [weight * top.sum() for weight, top in zip(step.loss_weights, tops) if weight]

@@ -25,7 +25,7 @@ class Run(Function):
 
     @staticmethod
     def forward(ctx: Any, step: OurLayer, *given: Tensor) -> tuple[Tensor, ...]:
-        ctx.step, ctx.run = step, object()  # a token: this forward and no other
+        ctx.step, ctx.run = step, object()  # the object identifies this forward
         ctx.save_for_backward(*given)
         return step.run(given, ctx.run)
 
@@ -68,23 +68,23 @@ class OurLayer(nn.Module):
         self.layer.forward_pass(self.bottoms, self.tops)
         self.last = run
         device = given[0].device if given else None
-        # copies: the next forward overwrites the blobs
+        # Copies, because the next forward overwrites the blobs.
         return tuple(torch.tensor(blob.read_data(), device=device) for blob in self.tops)
 
     def gradients(
         self, given: Sequence[Tensor], run: object, dtops: Sequence[Tensor], needed: Sequence[bool]
     ) -> list[Tensor | None]:
         """Return the gradients in the given bottoms and weights; None where not needed."""
-        if self.last is not run:  # another forward has used the blobs since: compute this one again
+        if self.last is not run:  # another forward has used the blobs since, so compute this one again
             self.run(given, run)
         for blob, dtop in zip(self.tops, dtops, strict=True):
             blob.diff[...] = self._array(dtop)
         count = len(self.bottoms)
-        # labels and rois: None, not zeros
+        # None, not zeros, for labels and rois.
         wanted = [n and i not in self.layer.index_bottoms for i, n in enumerate(needed[:count])]
         self.layer.param_propagate_down = list(needed[count:])
         for blob in self.layer.blobs:
-            blob.zero_diff()  # a layer adds to weights' diffs, torch adds up itself
+            blob.zero_diff()  # a layer adds to weights' diffs, but torch does the adding itself
         self.layer.backward_pass(self.tops, wanted, self.bottoms)
         flags = [*wanted, *needed[count:]]
         blobs = zip([*self.bottoms, *self.layer.blobs], given, flags, strict=True)

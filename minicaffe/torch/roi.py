@@ -56,7 +56,7 @@ def pooled(operator: RoiOperator, x: Tensor, rois: Rois) -> Tensor:
     """Return y of an operator, in x's type."""
     if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
         raise Error(f"the feature map must be a floating-point tensor (N, C, H, W), got {_text(x)}")
-    given = x if x.dtype in (torch.float32, torch.float64) else x.float()  # NumPy and the kernels have no bfloat16
+    given = x if x.dtype in (torch.float32, torch.float64) else x.float()  # NumPy and the kernels lack bfloat16
     y: Tensor = Pool.apply(given, rois_table(rois, given), operator)
     return y.to(x.dtype)
 
@@ -96,7 +96,7 @@ def grid(size: Size, spatial_scale: float) -> dict[str, Any]:
 
 def pair(size: Size) -> tuple[int, int]:
     """Return an output size, given as one number or (height, width), as a pair."""
-    both: Any = (size, size) if hasattr(size, "__index__") else size  # also NumPy's and torch's whole numbers
+    both: Any = (size, size) if hasattr(size, "__index__") else size  # __index__ also accepts NumPy's and torch's whole numbers
     try:
         h, w = both
         return operator_index(h), operator_index(w)
@@ -164,8 +164,8 @@ def _shape(value: object) -> object:
     return tuple(value.shape) if isinstance(value, Tensor) else value
 
 
-# The same as Modules, and under the names of old PyTorch code: _RoIPooling and RoIPoolFunction are those of jwyang's
-# faster-rcnn.pytorch, ROIAlign is maskrcnn-benchmark's.
+# The same as Modules, and under the names of old PyTorch code: _RoIPooling and RoIPoolFunction as in jwyang's
+# faster-rcnn.pytorch, ROIAlign as in maskrcnn-benchmark.
 
 
 class RoIPool(nn.Module):

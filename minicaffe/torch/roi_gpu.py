@@ -26,7 +26,7 @@ from minicaffe.errors import Error
 from minicaffe.layers.roi.operator import RoiOperator
 
 OPERATORS = 64
-"""Of how many operators a thread keeps the kernels, with their scratch memory."""
+"""The number of operators whose kernels a thread keeps, with their scratch memory."""
 
 
 class Lent:
@@ -89,7 +89,7 @@ def backward_on_gpu(operator: RoiOperator, dy: Tensor, x: Tensor, rois: Tensor) 
     with on_gpu(operator, x) as kernels:
         bad = _watch(len(rois))
         if isinstance(kernels, Winners):
-            # found again: a forward without gradient needs none
+            # Compute argmax here: a forward without gradient does not need it.
             argmax = kernels.scratch.address("argmax", dy.numel(), np.int32)
             kernels.pool(sizes, lent(x), blobs[0], 0, argmax, bad)
             kernels.backward(sizes, blobs[0], argmax, *blobs[1:], bad)
@@ -114,7 +114,7 @@ def on_gpu(operator: RoiOperator, x: Tensor) -> Iterator[Any]:
         if stream is None:
             stream = _own.streams[device.ordinal] = Stream(device)
         if x.is_cuda:
-            ours = torch.cuda.ExternalStream(stream.handle.handle, device=x.device)  # PyCUDA's stream, as torch sees it
+            ours = torch.cuda.ExternalStream(stream.handle.handle, device=x.device)  # wraps PyCUDA's stream for torch
             ours.wait_stream(torch.cuda.current_stream(x.device))
         with device.running(stream):
             yield _own.kernels(operator, dtype, device.ordinal)

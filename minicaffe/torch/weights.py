@@ -28,7 +28,7 @@ def copied(layer: Layer, index: int) -> Tensor:
 def learnt(layer: Layer, index: int) -> nn.Parameter:
     """Return a copy of a layer's blob as a Parameter, frozen if its lr_mult is 0."""
     specs = layer.param.param
-    frozen = index < len(specs) and specs[index].lr_mult == 0  # Caffe's way to freeze a weight
+    frozen = index < len(specs) and specs[index].lr_mult == 0  # as Caffe freezes a weight
     return nn.Parameter(copied(layer, index), requires_grad=not frozen)
 
 
@@ -43,7 +43,7 @@ class Weighted(nn.Module):
         super().__init__()
         self.names = self.names[: len(layer.blobs)]
         for name in ("weight", "bias"):
-            self.register_parameter(name, None)  # self.bias is None where there is none
+            self.register_parameter(name, None)  # so that self.bias is None if there is none
         for i, name in enumerate(self.names):
             setattr(self, name, learnt(layer, i))
 
@@ -78,7 +78,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.scale_train:
             return functional.dropout(x, self.ratio, self.training)
-        # torch scales while training, this Caffe form in TEST
+        # torch scales in training; this form of Caffe's scales in TEST.
         return functional.dropout(x, self.ratio) * (1 - self.ratio) if self.training else x * (1 - self.ratio)
 
 
@@ -86,7 +86,7 @@ class PReLU(Weighted):
     """PReLU with Caffe's slopes, per channel or shared."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.prelu(x, self.weight.reshape(-1))  # a shared slope is a scalar here, (1,) in torch
+        return functional.prelu(x, self.weight.reshape(-1))  # a shared slope is a scalar here, but (1,) in torch
 
 
 class Parameter(Weighted):
@@ -99,7 +99,7 @@ class Parameter(Weighted):
 def along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
     """Return weight reshaped to broadcast along x's axes from axis on."""
     start = axis % x.ndim if weight.ndim else 0
-    # ones for the axes after it, so that it broadcasts
+    # Ones for the axes after it, so that it broadcasts.
     return weight.reshape(weight.shape + (1,) * (x.ndim - start - weight.ndim))
 
 
@@ -150,9 +150,10 @@ class BatchNorm(nn.Module):
         table = x.reshape(-1, channels, *x.shape[2:])
         if self.training if self.use_global is None else not self.use_global:
             self._keep(table.detach(), channels)
-            # torch's running means are not Caffe's sums: _keep has those
+            # _keep updates Caffe's sums, which differ from torch's running means.
             return functional.batch_norm(table, None, None, training=True, eps=self.eps).reshape(x.shape)
-        inverse = torch.where(self.factor == 0, self.factor, 1 / self.factor)  # untrained: mean and variance 0, as in Caffe
+        # as in Caffe, mean and variance are 0 before training
+        inverse = torch.where(self.factor == 0, self.factor, 1 / self.factor)
         mean, variance = self.mean_sum * inverse, self.variance_sum * inverse
         return functional.batch_norm(table, mean, variance, eps=self.eps).reshape(x.shape)
 
@@ -160,7 +161,7 @@ class BatchNorm(nn.Module):
         """Add the batch's statistics to the running sums."""
         rows = x.transpose(0, 1).reshape(channels, -1)
         self.mean_sum.mul_(self.fraction).add_(rows.mean(1))
-        # times m / (m - 1), as Caffe keeps it
+        # Times m / (m - 1), as Caffe stores it.
         self.variance_sum.mul_(self.fraction).add_(rows.var(1, unbiased=rows.shape[1] > 1))
         self.factor.mul_(self.fraction).add_(1)
 

@@ -77,7 +77,7 @@ class Deconvolution3D(OfClips, Deconvolution):
 MAX, AVE = caffe_pb2.Pooling3DParameter.MAX, caffe_pb2.Pooling3DParameter.AVE
 
 Taps = tuple[tuple[slice, ...], tuple[slice, ...]]
-"""Places of y, and of x their pixels at one place of the window."""
+"""Places of y, and their pixels of x at one place of the window."""
 
 
 class Pooling3D(Layer):
@@ -120,7 +120,7 @@ class Pooling3D(Layer):
         if any(size < k for size, k in zip(shape[2:], self.kernel)):
             raise self.error(f"a window of {self.kernel} does not fit a clip of {shape[2:]}", "pooling3d_param")
         self.pooled = tuple(-(-(size - k) // s) + 1 for size, k, s in zip(shape[2:], self.kernel, self.stride))
-        # a stride larger than the window may put the last one past the end, where it would hold nothing
+        # With a stride above the window's size, the last window may lie past the end.
         self.pooled = tuple(count - ((count - 1) * s >= size) for count, size, s in zip(self.pooled, shape[2:], self.stride))
         top[0].reshape(*shape[:2], *self.pooled)
 
@@ -159,7 +159,7 @@ class Pooling3D(Layer):
             for to, source in self._taps(x.shape[2:]):
                 dx[source] += share[to]
             return
-        left = np.ones(dy.shape, bool)  # windows whose maximum was not met yet
+        left = np.ones(dy.shape, bool)  # windows whose maximum is still to be found
         for to, source in self._taps(x.shape[2:]):
             found = left[to] & (x[source] == top[0].data[to])
             dx[source] += np.where(found, dy[to], 0)

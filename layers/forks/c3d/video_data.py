@@ -65,7 +65,7 @@ class FrameSource:
     def next_batch(self) -> Batch:
         data: Array | None = None
         for i in range(self.size):
-            # all ranks pass all frames, and so stay at one place
+            # All ranks read all frames, to stay at the same place.
             frame = [self._next() for _ in range(self.shard.count)][self.shard.rank].transpose(2, 0, 1)
             if data is None:
                 data = np.empty((self.size, *self.transformer.shape(*frame.shape)), self.transformer.dtype)
@@ -167,7 +167,7 @@ FIELDS = {
     SSD: ("video_type", "device_id", "video_file", "skip_frames"),
     TSN: ("num_segments", "modality", "name_pattern"),
 }
-"""Fields of video_data_param that tell whose layer it is."""
+"""Fields of video_data_param that identify the fork."""
 
 
 class VideoData(Forked, PrefetchingLayer):

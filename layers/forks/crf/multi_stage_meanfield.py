@@ -79,7 +79,7 @@ class MultiStageMeanfield(Layer):
                 np.fill_diagonal(blob.data[0, 0], self._numbers(name))
             np.fill_diagonal(self.blobs[2].data[0, 0], -1)
         self._prob = Blob((0,), self.dtype)
-        """softmax(q[t]) of all iterations, (N, num_iterations, C, pixels); of one with forward_only."""
+        """softmax(q[t]) of all iterations, (N, num_iterations, C, pixels); with forward_only, of one iteration."""
         self._size = (-1, -1)
 
     def _numbers(self, name: str) -> list[float]:
@@ -118,7 +118,8 @@ class MultiStageMeanfield(Layer):
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
         iterations = self.param.multi_stage_meanfield_param.num_iterations
-        multiply_adds = iterations * bottom[0].count * (2 * (3 + 6) + 3 * self._classes)  # splat, slice and matrices; no blur
+        # splat, slice and matrices; without the blur
+        multiply_adds = iterations * bottom[0].count * (2 * (3 + 6) + 3 * self._classes)
         saved = data_bytes([self._prob])
         return super().costs(bottom, top, propagate_down)._replace(multiply_adds=multiply_adds, saved=saved)
 

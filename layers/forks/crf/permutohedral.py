@@ -23,7 +23,7 @@ from minicaffe.kernels import kernel
 
 Int32 = NDArray[np.int32]
 FARTHEST = 1 << 20
-"""The greatest coordinate: beyond, float32 has little left of a point's place in its simplex."""
+"""The greatest coordinate. Beyond it, float32 is too coarse for a point's place in its simplex."""
 
 
 def filter_by_definition(x: Array, corners: Int32, shares: Array, neighbours: Int32, scratch: Array, y: Array) -> None:
@@ -102,7 +102,7 @@ def simplices(features: Array) -> tuple[NDArray[np.int64], Array]:
         elevated[:, j] = total - real(j) * scaled
         total += scaled
     elevated[:, 0] = total
-    if not np.abs(elevated).max(initial=0) <= FARTHEST:  # NaN is infinity less infinity
+    if not np.abs(elevated).max(initial=0) <= FARTHEST:  # `not <=` also catches NaN, from infinity minus infinity
         raise OverflowError("the features are too far apart for the lattice")
     v = elevated * (real(1) / real(d + 1))
     nearest = np.rint(v).astype(np.int64)
@@ -139,7 +139,7 @@ def number_points(keys: NDArray[np.int64]) -> tuple[Int32, Int32]:
     flat = keys.reshape(-1, d)
     low = flat.min(axis=0) - corners
     sizes = flat.max(axis=0) + corners + 1 - low
-    steps = np.ones(d, object)  # Python's integers: their product may be large
+    steps = np.ones(d, object)  # Python's integers, because their product may be large
     for i in range(d - 2, -1, -1):
         steps[i] = steps[i + 1] * int(sizes[i + 1])
     if steps[0] * int(sizes[0]) >= 1 << 63:
@@ -148,7 +148,7 @@ def number_points(keys: NDArray[np.int64]) -> tuple[Int32, Int32]:
     found, number = np.unique((flat - low) @ step, return_inverse=True)
     neighbours = np.empty((corners, len(found), 2), np.int32)
     for j in range(corners):
-        move = int(step.sum()) - (corners * int(step[j]) if j < d else 0)  # +1 along every axis, but -d along axis j
+        move = int(step.sum()) - (corners * int(step[j]) if j < d else 0)  # +1 along all axes, except -d along axis j
         for side, place in enumerate((found - move, found + move)):
             at = np.searchsorted(found, place).clip(max=len(found) - 1)
             neighbours[j, :, side] = np.where(found[at] == place, at, len(found))

@@ -165,7 +165,7 @@ class GeneralContrastiveLoss(Loss):
         if param.max_positive_only and len(terms):
             kept &= others | (rows == terms[rows, labels].argmin())[:, None]
         if param.max_negative_only and len(terms):
-            first = np.arange(terms.shape[1]) == 0  # where the search begins, also where that is the own class
+            first = np.arange(terms.shape[1]) == 0  # the search begins there, even at the own class
             largest = np.where(others | first, terms, -np.inf).argmax(axis=1)
             kept &= ~others | (np.arange(terms.shape[1]) == largest[:, None])
         if param.positive_first:

@@ -68,7 +68,7 @@ class LabelSpecificAdd(LabelScores):
         param = self.param.label_specific_add_param
         if not param.HasField("bias_base"):
             return param.bias
-        # NumPy's power is as C's where there is no such number: infinite or NaN
+        # Where C's pow overflows or is undefined, NumPy gives the same infinity or NaN.
         power = np.float64(1 + param.bias_gamma * self.iteration) ** param.bias_power
         bias = float(param.bias_base + power - 1)
         self.iteration += 1
@@ -118,7 +118,7 @@ class LabelSpecificRescale(LabelScores):
             )
             raise self.error(wrong, "label_specific_rescale_param.power_on_positive")
         if param.HasField("positive_weight_base") and param.gamma < 0:
-            # 1 + gamma t becomes 0, and less
+            # With gamma < 0, 1 + gamma t reaches 0 and becomes negative.
             raise self.error(f"gamma must be >= 0, got {param.gamma:g}", "label_specific_rescale_param.gamma")
         self.weight, self.iteration = param.positive_weight, param.iteration
         self.stateful = self.phase == TRAIN and param.HasField("positive_weight_base")
@@ -191,7 +191,7 @@ class MarginInnerProduct(Layer):
         self.features = math.prod(bottom[0].shape[self.axis :])
         if not self.features:
             raise self.error(f"the bottom of shape {bottom[0].shape} has no features", "bottom[0]")
-        if param.gamma < 0:  # 1 + gamma t becomes 0, and less
+        if param.gamma < 0:  # 1 + gamma t would reach 0 and become negative
             raise self.error(f"gamma must be >= 0, got {param.gamma:g}", "margin_inner_product_param.gamma")
         self.iteration, self.times = param.iteration, 1 + param.type
         self.stateful = self.phase == TRAIN
@@ -244,13 +244,13 @@ class MarginInnerProduct(Layer):
             length, labels, cosine = self._own(bottom, x @ weight.T)
             margin, slope = psi(cosine, self.times)
             given = np.take_along_axis(dy, labels, axis=1)
-            # y = |x| f(cosine): f' through the product x w, and f - cosine f' through |x|
+            # y = |x| f(cosine). The slope is f' through the product x w, and f - cosine f' through |x|.
             value, slope = ((self.share * a + b) / (1 + self.share) for a, b in ((cosine, margin), (1, slope)))
             np.put_along_axis(dy, labels, (given * slope).astype(self.dtype), axis=1)
             along = given * np.divide(value - cosine * slope, length, out=np.zeros_like(length), where=length > 0)
         if self.param_propagate_down[0]:
             diff = dy.T @ x
-            diff -= (diff * weight).sum(axis=1, keepdims=True) * weight  # the part along w changes its length alone
+            diff -= (diff * weight).sum(axis=1, keepdims=True) * weight  # the part along w only changes w's length
             self.blobs[0].diff[...] += diff
         if propagate_down[0]:
             bottom[0].diff[...] = (dy @ weight + along * x).reshape(bottom[0].shape)
@@ -260,7 +260,7 @@ def psi(cosine: Array, times: int) -> tuple[Array, Array]:
     """Return psi of the angle with this cosine, and psi's derivative in the cosine; both of cosine's shape."""
     k = np.floor(times * np.arccos(cosine) / np.pi).clip(0, times - 1)
     sign = np.where(k % 2 == 0, 1, -1)
-    multiple = Chebyshev.basis(times)  # cos(m a) as a polynomial in cos a: its derivative is right at angles 0 and pi too
+    multiple = Chebyshev.basis(times)  # cos(m a) as a polynomial in cos a, whose derivative is also right at angles 0 and pi
     return sign * multiple(cosine) - 2 * k, sign * multiple.deriv()(cosine)
 
 
@@ -330,7 +330,7 @@ class InnerDistance(Layer):
         x, centres = bottom[0].data.reshape(-1, self.features), self._centres(bottom)
         y = top[0].data.reshape(len(x), len(centres))
         squared = self.param.inner_distance_param.distance_type == "L2"
-        for n, centre in enumerate(centres):  # differences, for x^2 - 2 x w + w^2 would cancel
+        for n, centre in enumerate(centres):  # differences, because x^2 - 2 x w + w^2 would cancel
             d = x - centre
             y[:, n] = np.einsum("mk,mk->m", d, d) if squared else np.abs(d).sum(axis=1)
 

@@ -21,10 +21,10 @@ from minicaffe.proto import caffe_pb2
 DEFAULTS = {
     field.name: float(field.default_value) for field in caffe_pb2.AugmentationCoeff.DESCRIPTOR.fields
 }  # in the order of the schema
-"""Each coefficient's value that changes nothing, 0 or 1."""
+"""The values of coefficients that change nothing, 0 or 1."""
 LOGARITHMIC = np.array([value == 1 for value in DEFAULTS.values()])
 CLOSE = 1e-3
-"""A coefficient this close to its default counts as it."""
+"""A coefficient this close to its default counts as equal."""
 TRIES = 50
 
 Size = tuple[int, int]
@@ -44,7 +44,7 @@ EIGEN = {
     "sat_pow": ("pow_withmean1",), "sat_add": ("add_withmean1",), "sat_mult": ("mult_withmean1",),
     "lmult_pow": ("lmult_pow",), "lmult_mult": ("lmult_mult",), "lmult_add": ("lmult_add",), "col_rotate": ("col_angle",),
 }  # fmt: skip
-"""By generator: the coefficients that each take a number of it. The second of a saturation is the first."""
+"""For each generator, the coefficients that draw a number from it. The second coefficient of a saturation equals the first."""
 EFFECTS = (
     ("fog_amount", "fog_size"),
     ("motion_blur_angle", "motion_blur_size"),
@@ -144,7 +144,7 @@ class Draws(NamedTuple):
     def spatial(self) -> Coefficients:
         """Return a random mirror, shift, rotation and zoom."""
         drawn: Coefficients = {}
-        if self.given(("mirror",)):  # the original's schedule is 0 here
+        if self.given(("mirror",)):  # the original's schedule is 0 for mirror
             drawn["mirror"] = float(self.number("mirror", spread=0.0) != 0)
         if self.given(("translate",)):
             drawn |= {"dx": self.number("translate", 0.0), "dy": self.number("translate", 0.0)}
@@ -160,7 +160,7 @@ class Draws(NamedTuple):
 
         They are the row's alone if none of TRIES does.
         """
-        for _ in range(TRIES - 1):  # the original discards the last
+        for _ in range(TRIES - 1):  # one less, because the original discards the last
             tried = read(row + stored(self.spatial()))
             if corners_inside(tried, crop, image):
                 return tried

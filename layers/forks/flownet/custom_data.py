@@ -35,7 +35,7 @@ from minicaffe.proto import caffe_pb2
 Param = caffe_pb2.DataParameter
 UNKNOWN = 32767
 STEPS = 32
-"""Of a pixel, in UINT16FLOW."""
+"""Steps of a pixel in UINT16FLOW."""
 
 
 def slices_of(points: Sequence[int], channels: int) -> list[slice]:
@@ -177,7 +177,7 @@ class RecordSource:
         again = self.batches // param.permute_every_iter if param.permute_every_iter else 0
         random = np.random.default_rng([self.seed, again])
         if again and param.rand_permute_order == Param.FIRST_PERMUTE_THEN_RANGE:
-            # what is in the range was drawn once; after that only its order changes
+            # The first draw fixed the items in the range. Later epochs only change their order.
             chosen = permuted(self.chosen, param.block_size, np.random.default_rng([self.seed, 0]))[part]
             return permuted(chosen, param.block_size, random)
         if param.rand_permute_order == Param.FIRST_PERMUTE_THEN_RANGE:

@@ -159,7 +159,7 @@ class DataAugmentation(LayoutFromWeights):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         check_generators(self)
         self.aug = self.param.augmentation_param
-        self.stateful = True  # the mean and the schedule go on from one forward to the next
+        self.stateful = True  # the mean and the schedule continue from forward to forward
         if not self.blobs:
             crop = self._crop(bottom[0])
             mean = [(1, bottom[0].channels, *crop), (1, bottom[0].channels, 1, 1)] if self.aug.recompute_mean else []
@@ -310,7 +310,7 @@ def sample(x: Array, places: Array, y: Array) -> None:
     height, width = x.shape[1:]
     j, i = np.meshgrid(np.arange(y.shape[2], dtype=f), np.arange(y.shape[1], dtype=f))
     at_x, at_y = (j * row[0] + i * row[1] + row[2] for row in places)
-    # fmax and fmin take NaN for the other
+    # fmax and fmin replace NaN with the other argument.
     at_x, at_y = np.fmax(0, np.fmin(at_x, f(width) - f(1.05))), np.fmax(0, np.fmin(at_y, f(height) - f(1.05)))
     left, above = np.floor(at_x).astype(np.intp), np.floor(at_y).astype(np.intp)
     right, below = np.minimum(left + 1, width - 1), np.minimum(above + 1, height - 1)
@@ -368,7 +368,7 @@ def moved(flow: Array, first: Array, second: Array, y: Array) -> None:
     size = np.array(flow.shape[:0:-1])
     crop = np.mgrid[: y.shape[1], : y.shape[2]][::-1].astype(np.float32)
     places = _mapped(first, crop)
-    # fmax and fmin take NaN for the other
+    # fmax and fmin replace NaN with the other argument.
     near = np.fmax(0, np.fmin(np.trunc(places + np.float32(0.5)), (size - 1).reshape(2, 1, 1))).astype(np.intp)
     y[...] = _mapped(second, places + flow[:, near[1], near[0]].astype(np.float32)) - crop
 

@@ -16,7 +16,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
 
 BLOCK = 8192
-"""Places whose numbers NumPy holds at once: they stay in cache."""
+"""Places that NumPy processes at once, so that their numbers stay in cache."""
 Pixels = NDArray[np.uint32]
 """The pixels around each place, (4, W), numbered from 0 row by row: top left, top right, bottom left, bottom right."""
 
@@ -107,7 +107,7 @@ class Places:
         self.height, self.width = flow.shape[1:]
         at_x = (flow[0] + np.arange(self.width, dtype=flow.dtype)).ravel()
         at_y = (flow[1] + np.arange(self.height, dtype=flow.dtype)[:, None]).ravel()
-        self.inside = (at_x >= 0) & (at_y >= 0) & (at_x < self.width) & (at_y < self.height)  # NaN is outside
+        self.inside = (at_x >= 0) & (at_y >= 0) & (at_x < self.width) & (at_y < self.height)  # False for NaN
         at_x, at_y = (np.where(self.inside, at, 0) for at in (at_x, at_y))
         self.left, self.above = at_x.astype(np.intp), at_y.astype(np.intp)
         self.x, self.y = at_x - np.floor(at_x), at_y - np.floor(at_y)

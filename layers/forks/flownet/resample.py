@@ -55,7 +55,7 @@ class Accum(Layer):
         size = self._size(bottom)
         top[0].reshape(bottom[0].shape[0], sum(blob.shape[1] for blob in maps), *size)
         axes = [[Taps(one, out) for one, out in zip(blob.shape[2:], size)] for blob in maps]
-        if axes != self.axes:  # of the same sizes, what they have computed stays
+        if axes != self.axes:  # for equal sizes, keep what the taps have computed
             self.axes = axes
 
     def _size(self, bottom: Sequence[Blob]) -> tuple[int, ...]:
@@ -133,7 +133,7 @@ class Resample(Layer):
         )
         for axis in filters:
             checked_shape((axis.output, axis.size))  # the matrix may be larger than the maps
-        if filters != self.filters:  # of the same sizes, the matrices stay
+        if filters != self.filters:  # for equal sizes, keep the matrices
             self.filters = filters
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -39,7 +39,7 @@ ONLY_MAKEFILE = (
     *("use_retinex", "use_haze_free", "use_hist_equalize", "data_jitter", "data_rand_scale", "data_rand_rotate"),
     *("data_hue", "data_saturation", "data_exposure", "im_size_align"),
 )
-"""Keys that makefile/frcnn alone reads."""
+"""Keys that only makefile/frcnn reads."""
 LARGEST = 2**31 - 1
 
 
@@ -203,7 +203,7 @@ class FrcnnSource(ListSource[LabelledImage]):
         boxes *= F(scale)
         most = np.array(image.shape[1::-1], F) - 1
         if not self.own:
-            most[1] = np.inf  # it leaves y2 below the last row
+            most[1] = np.inf  # D-X-Y's layer does not limit y2 to the last row
         over = boxes[:, 2:] >= most + 1
         boxes[:, 2:] = np.where(over, most, boxes[:, 2:])
         rows = np.column_stack([boxes, listed.classes[kept]]).reshape(-1, 5, 1, 1)

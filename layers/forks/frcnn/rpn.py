@@ -20,7 +20,7 @@ ANCHORS = (
     (-56, -56, 71, 72), (-120, -120, 135, 135), (-248, -248, 263, 263),
     (-36, -80, 51, 95), (-80, -168, 95, 183), (-168, -344, 183, 359),
 )  # fmt: skip
-"""voc_config.json's; py-faster-rcnn's third and fourth end at 199 and 71."""
+"""The anchors of voc_config.json. py-faster-rcnn's third and fourth end at 199 and 71."""
 STRIDE = 16
 
 
@@ -77,7 +77,7 @@ class FrcnnAnchorTarget(AnchorTarget):
 
 
 CLASSES = 21
-"""voc_config.json's, background included."""
+"""The classes of voc_config.json, including the background."""
 
 
 class FrcnnProposalTarget(ProposalTarget):

@@ -71,7 +71,7 @@ def overlaps(boxes: Array, others: Array, unit: int, of_first: bool = False) -> 
     """Return the intersection over union (N, M) float32, or with of_first over the first box's area."""
     sizes = [at[:, 2:] - at[:, :2] + F(unit) for at in (boxes, others)]
     shared = np.minimum(boxes[:, None, 2:], others[None, :, 2:]) - np.maximum(boxes[:, None, :2], others[None, :, :2])
-    # Cascade R-CNN counts a shared column of no width, but no shared row of no height
+    # Cascade R-CNN counts a shared column of width 0, but no shared row of height 0.
     apart = (shared[..., 0] < 0) | ((shared[..., 1] <= 0) if unit else (shared[..., 1] < 0))
     area = np.where(apart, F(0), (shared[..., 0] + F(unit)) * (shared[..., 1] + F(unit)))
     areas = [size[:, 0] * size[:, 1] for size in sizes]

@@ -27,7 +27,7 @@ from minicaffe.layers.proposal.proposal import ROIS
 from minicaffe.proto import caffe_pb2
 
 NOTHING = (0, 1, 1, 10, 10)
-"""The roi where no box is found."""
+"""The roi if no box is found."""
 
 
 class FieldBoxesOutput(DynamicTops):
@@ -39,7 +39,7 @@ class FieldBoxesOutput(DynamicTops):
     has_gradient = False
     dynamic_rois = True
     unit: ClassVar[int]
-    """1 where a box's last row and column belong to it."""
+    """1 if a box's last row and column belong to it, else 0."""
 
     def candidates(self, bottom: Sequence[Blob], image: int) -> tuple[Array, Array]:
         """Return the corners (n, 4) and scores (n,) of an image's boxes. Of equal scores the first counts."""
@@ -64,7 +64,7 @@ class FieldBoxesOutput(DynamicTops):
         self.index_bottoms = tuple(range(len(bottom)))
         self.means, self.stds = regression_scale(self)
         far, stretch = 1 / block.field_xyr, math.log(block.field_whr)
-        with np.errstate(over="ignore"):  # 1 / a tiny field_xyr is no bound
+        with np.errstate(over="ignore"):  # 1 / a tiny field_xyr overflows to inf, which sets no bound
             self.bounds = np.array([far, far, stretch, stretch], self.dtype)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -75,7 +75,7 @@ class FieldBoxesOutput(DynamicTops):
         self._shape(top, self.images(bottom) * (rois or self.settings_block.max_post_nms_num or ROIS))
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
-        # working: for each box the deltas, corners, score and order, and half of these in float64
+        # Working memory: each box's deltas, corners, score and order, half of them in float64.
         costs = super().costs(bottom, top, propagate_down)
         return costs._replace(working=sum(blob.count for blob in bottom) * 4 * self.dtype.itemsize)
 
@@ -170,7 +170,7 @@ class BoxOutput(FieldBoxesOutput):
             size = np.minimum(size, np.array(x.shape[:0:-1], self.dtype) * stride - corner)
             kept = (score >= block.fg_thr) & (size >= block.min_size).all(axis=-1)
             parts.append(np.column_stack([corner[kept], corner[kept] + size[kept], score[kept]]))
-        rows = np.concatenate(parts)[::-1]  # of equal scores the last comes first
+        rows = np.concatenate(parts)[::-1]  # of equal scores, the last comes first
         return rows[:, :4], rows[:, 4]
 
 

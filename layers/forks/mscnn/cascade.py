@@ -62,7 +62,7 @@ class DecodeBBox(DynamicTops, Forked):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         columns = [math.prod(blob.shape[1:]) for blob in bottom]
         self.is_by_class = len(columns) == 3 and columns[0] == 4 * columns[1] >= 8
-        """Whether it is makefile/frcnn's."""
+        """True for makefile/frcnn's layer."""
         if self.is_by_class:
             self.choose(MAKEFILE, f"deltas and scores of {columns[1]} classes")
         elif len(bottom) == 3 and self.phase != TRAIN:

@@ -145,9 +145,9 @@ PAIRS = (
     ("crop_short_size", "crop_long_size"), ("min_scale", "max_scale"), ("low_scale_ratio", "high_scale_ratio"),
     ("min_whaspect", "max_whaspect"),
 )  # fmt: skip
-"""Fields that have an effect together only."""
+"""Fields that have an effect only together."""
 ALONE = (("resize_height", "resize_ratio", "short_size"), ("crop_height", "crop_short_size"), ("min_scale", "low_scale_ratio"))
-"""Of each, one at most."""
+"""Groups of fields, of which at most one may be given."""
 
 
 class DetectionData(PrefetchingLayer):
@@ -297,7 +297,7 @@ class DetectionSource(FramedSource):
             own = math.sqrt((x2 - x1 + 1) * (y2 - y1 + 1))
             low, high = param.min_scale / own, param.max_scale / own
         elif param.HasField("min_scale"):
-            low = high = 2.0  # the original's logarithm of 1
+            low = high = 2.0  # as in the original, an exponent of 1
         else:
             return 1, 1
         if not random.random() < param.multiscale_prob:

@@ -88,7 +88,7 @@ FIELDS = (
 )  # fmt: skip
 SAMPLING = ("random", "bootstrap", "mixture")
 LEAST = 4
-"""Fields without an object that are sampled for each class, at least."""
+"""Least fields without an object that are sampled for each class."""
 
 
 class FieldDetectionLoss(Loss):
@@ -152,7 +152,7 @@ class FieldDetectionLoss(Loss):
             if param.sample_mode != "random":
                 found = np.flatnonzero(mask)
                 for kind in range(1, param.cls_num):
-                    # of equal scores the last field counts as higher
+                    # Of equal scores, the last field ranks higher.
                     order = np.lexsort((found, scores[image, kind].flat[found]))[::-1]
                     kept[image].flat[found[order[: max(LEAST, self._multiple(kinds[image] == kind))]]] = True
         return kept
@@ -262,7 +262,7 @@ class DetectionGroupLoss(Loss):
             return np.zeros(kinds.shape, self.dtype)
         if param.neg_ranking_type == "conf_prob":
             return np.asarray(1 - probabilities[:, 0])
-        return np.asarray(-np.log(np.maximum(probabilities[:, 0], np.finfo(np.float32).tiny)))  # of background: its loss
+        return np.asarray(-np.log(np.maximum(probabilities[:, 0], np.finfo(np.float32).tiny)))  # the loss of the background
 
     def _mined(self, found: NDArray[np.intp], ranking: Array, room: int) -> NDArray[np.intp]:
         """Return at most `room` of these fields (n,), worst or random ones. Of equal ones the last is worse."""

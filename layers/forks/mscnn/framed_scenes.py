@@ -25,7 +25,7 @@ from minicaffe.layers.forks.mscnn.anchor_fields import Field, Objects, Rules, la
 from minicaffe.proto import caffe_pb2
 
 NOISE = 20
-"""An image is placed up to half as many pixels to each side of where it belongs."""
+"""An image is shifted by up to half as many pixels to each side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class FramedSource(ListSource[LabelledImage]):
         self.labelling = labelling
         super().__init__(images, lines, generator, shard)
 
-    # What a layer's source defines.
+    # Methods that a layer's source defines.
 
     def changed(self, pixels: Pixels) -> Pixels:
         """Return the pixels read, with random changes."""
@@ -79,7 +79,7 @@ class FramedSource(ListSource[LabelledImage]):
     def begin(self) -> None:
         """Begin a batch."""
 
-    # What is alike in both.
+    # Methods common to both sources.
 
     def shapes(self) -> list[tuple[int, ...]]:
         first, count = self.images[0], self.param.batch_size

@@ -129,7 +129,8 @@ class EuclideanLossWithIgnore(Loss):
         items, each = bottom[0].shape[0], math.prod(bottom[0].shape[1:])
         x = bottom[0].data.reshape(items, each)
         rows = bottom[1].data.reshape(items, math.prod(bottom[1].shape[1:]))
-        target, counts = rows[:, :each], (rows[:, each : each + 1] == 1).any(axis=1)  # of no numbers, none counts
+        # any: a bottom without numbers has no flags
+        target, counts = rows[:, :each], (rows[:, each : each + 1] == 1).any(axis=1)
         param = self.param.euclideanloss_param
         z = np.square(target if param.normalize_choice else x).sum(axis=1) * x.dtype.type(param.is_normalized)
         return x, target, counts, np.square(x - target).sum(axis=1), z

@@ -134,7 +134,7 @@ class GroupSource:
         crop, size = self.param.crop_size, (cut.height, cut.width)
         if not self.param.random_crop:
             return clipped(cut.box, size, crop, self.param.context_pad, self.param.crop_mode == "square")
-        if min(size) <= crop:  # as the original, which divides by what is left over
+        if min(size) <= crop:  # the original divides by size - crop
             raise DataError(f"{path}: is {cut.width} x {cut.height}, a random crop of {crop} needs more")
         y1, x1 = (int(share * (length - crop)) for share, length in zip(place, size, strict=True))
         return clipped(
@@ -143,7 +143,7 @@ class GroupSource:
 
 
 MOST_DRAWS = 10_000
-"""Squares drawn around one object before an error; few are rejected where sizes and distances fit the images."""
+"""Most squares that are drawn around one object before an error. Few are rejected if sizes and distances fit the images."""
 
 
 class SquareBoxData(PrefetchingLayer):
@@ -240,7 +240,7 @@ class SquareBoxSource:
     def _square(self, size: tuple[int, int], place: tuple[int, int], path: str) -> Box:
         """Return a random square around (x, y) in an image (height, width). Raises DataError if none is found."""
         param, random = self.param, self.generator
-        number = self.dtype.type  # the original's numbers are of the net's type
+        number = self.dtype.type  # the original computes in the net's type
         for _ in range(MOST_DRAWS):
             side = number(max(size)) * number(random.uniform(param.mn_bxsz_by_imsz, param.mx_bxsz_by_imsz))
             right, down = (number(distance) for distance in random.uniform(-param.mx_dist, param.mx_dist, 2))

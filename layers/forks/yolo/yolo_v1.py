@@ -105,7 +105,7 @@ def centre_overlaps(boxes: Array, others: Array) -> Array:
 
 
 FARTHEST = 20
-"""A box at this distance or farther stands for nothing, but for the cell's first one."""
+"""A box at this distance or farther has no object, unless it is the cell's first box."""
 
 
 class DetectionLoss(Forked, Loss):
@@ -206,7 +206,7 @@ def _add(slopes: Array, at: Any, differences: Array, scale: float) -> float:
 
 EVAL_BLOCK = "eval_detection_param"
 LEAST_SCORE = 0.005
-"""Of a box of YOLOv2's, after suppression."""
+"""Least score of a box of YOLOv2's after suppression."""
 YOLO, YOLO2, INTEL = "caffe-yolo", "caffe-yolov2", "Intel Caffe"
 Found = tuple[Array, Array, NDArray[np.intp]]
 """Boxes (n, 4), scores (n,), classes (n,)."""

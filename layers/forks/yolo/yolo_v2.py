@@ -35,7 +35,7 @@ from minicaffe.layers.neuron.functions import sigmoid
 from minicaffe.layers.ssd.detection_output import DetectionOutput
 
 OBJECT, CLASSES = 4, 5
-"""Where a box's objectness is, and where its classes begin; before them are x, y, w, h."""
+"""The index of a box's objectness, and that of its first class. x, y, w, h come before them."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,8 @@ class Deltas:
         value = self.values[at][OBJECT] = -scales.object * (target - s) * slope
         self.slopes[at][OBJECT] = value * scales.object * (slope - (target - s) * (1 - 2 * s)) * slope
         centre = self.s[at][:2]
-        by_x = by_box * np.concatenate([centre * (1 - centre) / self.side, box[2:]])  # through the overlap, the target
+        # the target depends on x through the overlap
+        by_x = by_box * np.concatenate([centre * (1 - centre) / self.side, box[2:]])
         self.slopes[at][:OBJECT] -= value * scales.object * slope * by_x
 
 
@@ -144,10 +145,10 @@ def until_zero(rows: NDArray[np.floating], column: int) -> NDArray[np.floating]:
 
 
 FIRST_IMAGES = 12800
-"""As long as fewer have been seen, every box is also drawn to its anchor."""
+"""While fewer images have been seen, each box is also trained towards its anchor."""
 YOLO, YOLO2 = "MobileNet-YOLO", "caffe-yolov2"
 YOLO2_BOXES = 30
-"""Truths an image in caffe-yolov2, which accepts no other number."""
+"""Truths of an image in caffe-yolov2, which accepts no other number."""
 
 
 class RegionLoss(Forked, Loss):
@@ -193,7 +194,7 @@ class RegionLoss(Forked, Loss):
         rescore = bool(param.rescore) and not self.is_yolo2
         self.scales = Scales(*weights, rescore=rescore, favours_small=not (param.rescore or self.is_yolo2))
         self.forwards = 0
-        """How many there have been."""
+        """The number of forwards so far."""
 
     def _kind(self, truths: Blob) -> str:
         if kind := self.choose_by_fork():
@@ -254,7 +255,7 @@ class RegionLoss(Forked, Loss):
 
 
 LEAST_SCORE = 0.01
-"""confidence_threshold's default in the fork; SSD's has none."""
+"""The fork's default of confidence_threshold. SSD's has none."""
 BLOCK = "detection_output_param"
 
 
