@@ -100,7 +100,7 @@ def fitted_photo(g: Graph, size: Sequence[int], means: Sequence[float], factor: 
         weights = [g("Sub", np.int32(2048), weight), weight]
         if axis == 1:
             pixels = g("Add", *(g("Mul", each, by) for each, by in zip(pair, weights)))
-        else:  # non-negative, so that a division shifts bits out
+        else:  # values are not negative, so division equals a shift
             halves = [g("Mul", g("Div", each, np.int32(16)), by) for each, by in zip(pair, weights)]
             total = g("Add", *(g("Div", half, np.int32(1 << 16)) for half in halves))
             pixels = g("Div", g("Add", total, np.int32(2)), np.int32(4))
