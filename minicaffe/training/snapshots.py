@@ -86,7 +86,8 @@ def write(solver: SGDSolver, running: State) -> Path:
     model, file = paths(param, solver.iter)
     for written in (model, file):
         unlinked(granted(written, solver.folder), DataError)
-    unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}  # folding and back would round
+    # Unfolding after folding would round.
+    unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}
     with os_errors_as(Error, f"{file}: cannot be replaced"):
         file.unlink(missing_ok=True)  # first: an old state must not name new weights
     with folded(net, settings):
