@@ -53,13 +53,13 @@ def in_flight(function: Callable[[Item], Result], items: Iterable[Item], count: 
         return
     workers: list[_Worker] = []
     try:
-        with held_back():  # until a forked process ignores stops
+        with held_back():  # until the forked processes ignore stops
             for _ in range(count):
                 workers.append(_Worker(function, workers))
         yield _in_order(workers, iter(items))
     finally:
         for worker in workers:
-            worker.connection.close()  # which ends it
+            worker.connection.close()  # ends the worker
         end = time.monotonic() + PATIENCE
         for worker in workers:
             worker.process.join(max(0, end - time.monotonic()))

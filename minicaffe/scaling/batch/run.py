@@ -253,7 +253,7 @@ def manifest(images: Sources, recipe: Recipe, weights: Weights, part_size: int) 
     del options["net"], options["text"], options["strict"]
     for later in ("fork", "regions"):
         if not options[later]:
-            del options[later]  # as in runs from before there was one
+            del options[later]  # manifests of older runs lack it
     return {
         "images": len(images),
         "names of images": images.digest(),
@@ -270,7 +270,7 @@ def digest(weights: Weights) -> str:
     for name, arrays in weights.items():
         found.update(name.encode("utf-8", "surrogateescape") + b"\0")
         for array in arrays:
-            found.update(f"{array.dtype.str}{array.shape}".encode())  # equal bytes of another shape are other weights
+            found.update(f"{array.dtype.str}{array.shape}".encode())  # equal bytes of another shape are different weights
             found.update(array.reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
