@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
 from threadpoolctl import threadpool_info, threadpool_limits
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of small products, most of a second thread's time is waiting
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # in small products a second thread mostly waits
 
 import drawn_order
 import process_state
@@ -51,9 +51,9 @@ settings.load_profile("no deadline")
 
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # without bytecode, each process that tests start compiles minicaffe anew
     BYTECODE = tempfile.TemporaryDirectory(prefix="minicaffe-bytecode-")
-    os.environ["PYTHONPYCACHEPREFIX"] = BYTECODE.name  # not beside the sources, as the variable asks
+    os.environ["PYTHONPYCACHEPREFIX"] = BYTECODE.name  # not next to the sources, which the variable forbids
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it starts with "&"
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores SIGINT for what it starts with "&"
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -171,7 +171,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what collection made: it lives until the end, and a look at it takes 0.3 s."""
+    """Freeze the collected tests, which live until the end, so that the garbage collector skips them."""
     given(none())(lambda _: None)()  # Hypothesis asks the collector who holds its generator, and must find it unfrozen
     gc.collect()
     gc.freeze()

@@ -130,10 +130,10 @@ def opencv_blobs(net: Net) -> dict[str, np.ndarray]:
     for name in net.inputs:
         model.setInput(net.blobs[name].data, name)
     shared = Counter(layer.name for layer in net.layers)
-    layers = {name for name in model.getLayerNames() if shared[name] < 2}  # outputs are asked for by a layer's name
+    layers = {name for name in model.getLayerNames() if shared[name] < 2}  # outputs are requested by layer name
     last = {top: (layer.name, j) for layer in net.layers for j, top in enumerate(layer.param.top)}
     wanted = {top: place for top, place in last.items() if place[0] in layers and net.layer_dict[place[0]].type != "Split"}
-    names = sorted({name for name, j in wanted.values() if j == 0})  # it reuses the memory of a layer's other tops
+    names = sorted({name for name, j in wanted.values() if j == 0})  # OpenCV reuses the memory of a layer's other tops
     found = dict(zip(names, model.forwardAndRetrieve(names), strict=True))
     return {top: found[name][0] for top, (name, j) in wanted.items() if j == 0}
 

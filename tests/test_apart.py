@@ -67,7 +67,7 @@ def test_those_that_the_process_may_use() -> None:
 
 
 def test_a_thread_is_woken_on_another_core_than_its_wakers(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    for core in (HERE, HERE, OTHER, HERE):  # whoever wakes it, before it has come
+    for core in (HERE, HERE, OTHER, HERE):  # the waker's core, before the sleeper has woken
         on_core(monkeypatch, core)
         sleeper.apart.send_away(0)
         assert sleeper.cores() == ALL - {core}

@@ -99,7 +99,7 @@ def test_a_net(gpu: ModuleType, gpu_mode: None, monkeypatch: pytest.MonkeyPatch)
     works = [("forward", "float32"), ("forward", "TF32"), ("forward, backward", "float32"), ("forward, backward", "TF32")]
     assert [(row.work, row.precision) for row in rows] == works
     assert all(row.ours > 0 and row.rois > 30 and row.cells()[6:] == ["", "", ""] for row in rows)
-    assert 0 < rows[0].memory < rows[2].memory  # gradients
+    assert 0 < rows[0].memory < rows[2].memory  # gradients take memory
     assert not blas.tf32_allowed()
 
 

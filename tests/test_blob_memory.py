@@ -282,14 +282,14 @@ def test_reshapes_to_random_sizes_do_not_leak(keep: str, phase: int) -> None:
         else:
             net.forward()
 
-    sizes = random.integers(4, 40, (30, 2))  # tables of where a size's windows lie are kept, for so many sizes and no more
+    sizes = random.integers(4, 40, (30, 2))  # window tables are cached for a bounded number of sizes
 
     def held_after(which: Iterable[int]) -> int:
         """The bytes held after runs at these sizes."""
         for i in which:
             run(*sizes[i])
         for thread in threading.enumerate():
-            if thread.name == jit.AHEAD:  # what it compiles is no leak
+            if thread.name == jit.AHEAD:  # compiled loops are no leak
                 thread.join()
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
@@ -301,10 +301,10 @@ def test_reshapes_to_random_sizes_do_not_leak(keep: str, phase: int) -> None:
         after = held_after(random.integers(0, 30, 60))
     finally:
         tracemalloc.stop()
-    assert after < before + 50_000  # a leaked blob for each run would be millions
+    assert after < before + 50_000  # leaking a blob per run would take millions of bytes
 
 
-# Memory that layers share which run as one list of jobs.
+# Memory that layers in one list of jobs share.
 
 
 KINDS = {
@@ -320,7 +320,7 @@ KINDS = {
     "power": '"Power" power_param { power: 2 }',  # its step is not kept
 }
 BACK = {
-    "double": '"Pooling" pooling_param { kernel_size: 2 }',  # of twice as many images: nobody else reads it
+    "double": '"Pooling" pooling_param { kernel_size: 2 }',  # halves the images that Concat doubled: nobody else reads its top
     "turn": '"Permute" permute_param { order: [0, 3, 1, 2] }',
     "flat": '"Reshape" reshape_param { shape { dim: [-1, 6, 9, 7] } }',
     "conv": '"ReLU"',

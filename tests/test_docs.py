@@ -201,7 +201,7 @@ def check_command(command: str) -> None:
     if words[0] == "--debug":
         words = words[1:]
     assert words[0] in (*COMMANDS, *HIDDEN), command
-    if words[0] == "script":  # what stands behind the script's name is its own
+    if words[0] == "script":  # words after the script's name are its own
         words = [words[0], *itertools.takewhile(lambda word: word.startswith("--"), words[1:])]
     options = options_of(words[0])
     for before, word in itertools.pairwise(words):

@@ -90,7 +90,7 @@ def pieces() -> dict[str, Array]:
     net.forward(data=random.normal(size=(2, 3, 61, 83)), rois=rois)
     for name in net.outputs:
         net.blobs[name].diff[...] = random.normal(size=net.blobs[name].shape)
-    net.blobs["few"].diff[...] *= random.random(net.blobs["few"].shape[-2:]) < 0.1  # of so few windows the gradients are
+    net.blobs["few"].diff[...] *= random.random(net.blobs["few"].shape[-2:]) < 0.1  # only a few windows have gradients
     with patch.object(gradients, "LEAST", 1):
         net.backward()
     found = {name: blob.data.copy() for name, blob in net.blobs.items()}

@@ -131,7 +131,8 @@ TEXTS = {
 }
 for _name in ("layers", "layers of V1", "layers of V0"):
     TEXTS[_name] = TEXTS[_name]._replace(most=LAYERS)
-TEXTS["digits of an integer"] = TEXTS["digits of an integer"]._replace(start=1024)  # with fewer it says how large it may be
+# With fewer digits the error states the range.
+TEXTS["digits of an integer"] = TEXTS["digits of an integer"]._replace(start=1024)
 
 # Nets.
 
@@ -528,7 +529,7 @@ YAML = {
     "YAML: keys without values": yaml(lambda n: "? a\n" * n, ""),
 }
 
-# Names that are not there, and messages.
+# Unknown names, and messages.
 
 
 def near(n: int, folder: Path) -> Run:

@@ -49,7 +49,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     )
     edges = {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
     assert len(edges) > 400
-    edges["minicaffe.layers"].discard("minicaffe.pycaffe.net_spec")  # NetSpec's functions: at their first use
+    edges["minicaffe.layers"].discard("minicaffe.pycaffe.net_spec")  # imported when NetSpec's functions are first used
     tuple(TopologicalSorter(edges).static_order())  # CycleError names a cycle
 
 

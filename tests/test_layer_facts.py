@@ -341,7 +341,7 @@ def test_bytes_of_a_convolutions_steps(text: str, shape: tuple[int, ...], propag
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        thread = threading.Thread(target=steps)  # which keeps no temporary memory yet
+        thread = threading.Thread(target=steps)  # a new thread holds no temporary memory yet
         thread.start()
         thread.join()
         working = tracemalloc.get_traced_memory()[1] - before

@@ -46,7 +46,7 @@ def test_elements_of_a_blob(tmp_path: Path) -> None:
         Blob((2, 15))
     with pytest.raises(LayerError, match=r'Input layer "x": shape \(2, 3, 5\).*prototxt:1\)'):
         Net(net(tmp_path, INPUT), TEST)
-    with pytest.raises(BlobError, match=r"\(0, 5, 6\) has 30 elements"):  # of what has no items, those of one
+    with pytest.raises(BlobError, match=r"\(0, 5, 6\) has 30 elements"):  # without items, the elements of one item count
         Blob((0, 5, 6))
     limits.blob_elements = 2**40
     with pytest.raises(BlobError, match=r"more than the 2147483647 that a blob may have$"):

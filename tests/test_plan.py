@@ -274,7 +274,7 @@ def test_the_shapes_detectors_find_the_same(kind: str, least: int) -> None:
     assert len(found) == len(wanted) > 0
     np.testing.assert_array_equal(found.classes, wanted.classes)
     np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-4)
-    for name in ("rpn_cls_score", "rpn_bbox_pred"):  # what follows rounds boxes to cells
+    for name in ("rpn_cls_score", "rpn_bbox_pred"):  # later layers round boxes to cells
         values = other.blobs[name].data
         np.testing.assert_allclose(net.blobs[name].data, values, rtol=0, atol=1e-5 * np.abs(values).max())
 
@@ -587,7 +587,7 @@ def test_what_is_kept_runs_as_one_list_of_jobs(in_order: list[int]) -> None:
         for one in (net, other):
             one.forward()
         assert_same(net, other)
-        assert sum(in_order) == JOBS - 1  # c's was made again
+        assert sum(in_order) == JOBS - 1  # c's step was made again
         in_order.clear()
         net.forward(start="b", end="both_relu")
         assert sum(in_order) == 5
@@ -608,7 +608,7 @@ def test_where_nothing_has_changed_nothing_is_looked_at(in_order: list[int], mon
         net.layer_dict["c"].blobs[0] = net.layer_dict["c"].blobs[0]
         net.forward()
         assert in_order[-1] == JOBS and looked
-        net.force_backward()  # attributes of layers
+        net.force_backward()  # sets attributes of layers
         net.forward()
         net.forward()
         assert in_order[-1] == JOBS
@@ -707,7 +707,7 @@ def test_numbers_that_are_not_finite_are_made_again_before_they_are_read(keep: s
             one.blobs["data"].data[0, 2, 30, 20] = np.inf
             one.forward()
         assert 0 < np.isnan(net.blobs["d"].data).mean() < 0.5
-        assert in_order[-2:] == [JOBS, JOBS - 3]  # from what comes behind the flag on again
+        assert in_order[-2:] == [JOBS, JOBS - 3]  # again from the layer after the flag
         for name in ("b", "mixed", "d") if keep == "all" else ("d",):
             np.testing.assert_allclose(net.blobs[name].data, other.blobs[name].data, rtol=1e-4, atol=1e-4)
 

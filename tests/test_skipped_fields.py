@@ -272,7 +272,7 @@ def test_fields_of_the_net(field: str, message: str) -> None:
     assert silent("fork_quiet: 2").skipped == []
 
 
-# Solvers, and all that makes nets.
+# Solvers, and everything else that makes nets.
 
 
 def write(folder: Path, solver: str = "", layer: str = "") -> Path:

@@ -170,7 +170,7 @@ def published_net(prototxt: Path) -> Net:
     net.blobs["data"].reshape(1, 3, 224, 320)
     net.reshape()
     with_noise(net, 5)
-    if "rpn_bbox_pred" in net.params:  # deltas as small as trained ones: those of 30 make boxes of which float32 has no pixels
+    if "rpn_bbox_pred" in net.params:  # as small as trained deltas: a delta of 30 makes boxes beyond float32's pixels
         net.forward(end="rpn_bbox_pred")
         most = float(abs(net.blobs["rpn_bbox_pred"].data).max())
         for blob in net.params["rpn_bbox_pred"]:

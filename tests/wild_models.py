@@ -94,7 +94,7 @@ def is_read(warning: str, layer: str) -> bool:
     message, kind = re.search(r": (\w+) has no field", warning), re.search(r"""type *: *['"](\w+)""", layer)
     fields = caffe_pb2.LayerParameter.DESCRIPTOR.fields
     blocks = {f.name for f in fields if message and f.message_type and f.message_type.name == message[1]}
-    if not kind or not blocks or not all(name.endswith("_param") for name in blocks):  # `param` and rules are every type's
+    if not kind or not blocks or not all(name.endswith("_param") for name in blocks):  # every type has `param` and rules
         return True
     read = registry.class_of(caffe_pb2.LayerParameter(type=kind[1])).param_block
     return bool(blocks & {*read, "transform_param", "loss_param"})

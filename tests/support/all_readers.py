@@ -160,7 +160,7 @@ def main() -> None:
     allow_path("/dev")
     limits.bytes, limits.pixels, limits.lists = 1 << 24, 1 << 20, 1 << 24
     write_real("first.png")
-    load_image("first.png")  # what Pillow needs by itself
+    load_image("first.png")  # takes the memory that Pillow itself needs
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for kind in KINDS:
         os.mkdir(kind)

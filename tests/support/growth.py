@@ -32,7 +32,7 @@ def check_calls(prepare: Callable[[int], Run], n: int) -> None:
 
     Calls of Python's functions, resumptions of generators, and calls of C functions count.
     """
-    _calls(prepare(n))  # imports, and what is kept for later
+    _calls(prepare(n))  # imports modules and fills caches
     few, many = _calls(prepare(n)), _calls(prepare(4 * n))
     assert many <= 4.1 * few, f"{few:,} calls with {n:,}, {many:,} with {4 * n:,}"
 

@@ -172,7 +172,7 @@ def main() -> None:
     commands = {what: COMMANDS[what] for what in options.commands}
     moments, longest = random.Random(options.seed), 0.0
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as temporary:
-        tempfile.tempdir = temporary  # of the commands, which are forked
+        tempfile.tempdir = temporary  # for the commands, which are forked
         durations = {}
         for what, command in commands.items():
             folder = Path(name) / what

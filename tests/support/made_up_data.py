@@ -113,7 +113,7 @@ def with_inputs(file: NetFile, shapes: dict[str, Shape]) -> NetFile:
             for top in layer.top:
                 made.input_param.shape.add(dim=shapes[top])
             layer.CopyFrom(made)
-            sources[i] = LayerSource(file.sources[i].place)  # without the fields that are gone
+            sources[i] = LayerSource(file.sources[i].place)  # without the removed fields
     return replace(file, param=param, sources=sources)
 
 

@@ -47,7 +47,7 @@ def save(
         [numpy_helper.from_array(array, name) for name, array in arrays.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    onnx.save(shape_inference.infer_shapes(model, data_prop=shapes_are_computed), path)  # the outputs' shapes
+    onnx.save(shape_inference.infer_shapes(model, data_prop=shapes_are_computed), path)  # adds the outputs' shapes
     return path
 
 
