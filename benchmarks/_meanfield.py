@@ -46,7 +46,7 @@ def meanfield_row() -> Row:
     runs |= {} if smoking() else loop(scores, image, weights)
     expected, *others = (run().copy() for run in runs.values())
     for found in others:
-        nearly_all(NAME, found, expected, 1e-3)  # roundings decide which lattice points there are
+        nearly_all(NAME, found, expected, 1e-3)  # rounding decides which lattice points exist
     return Row((NAME, "forward", str(minicaffe.get_num_threads())), interleaved(runs, seconds=60, most=5))
 
 

@@ -82,7 +82,7 @@ class Table:
         kept = {tuple(cells[: len(self.keys)]): cells for cells in parsed(old, self.heads())}
         kept |= {row.keys: self.cells(row) for row in self.rows}
         picture = path.parent / "images" / f"benchmark_{self.name}.svg"
-        times = len(self.keys) + len(self.contenders)  # what comes behind are no times
+        times = len(self.keys) + len(self.contenders)  # later columns are not times
         bar = bars(self.heads()[:times], [cells[:times] for cells in kept.values()], len(self.keys))
         picture.write_text(bar, encoding="utf-8")
         parts = [table(self.heads(), kept.values()), f"![as bars](images/{picture.name})", f"Taken on {machine()}."]

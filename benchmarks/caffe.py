@@ -92,7 +92,7 @@ def training(python: str, name: str, file: Path) -> dict[str, float]:
         for blob, y in outputs.items():
             if blob in net.blobs and (blob.startswith("rpn") or not random):
                 same(f"{name}, {blob}: minicaffe and Caffe", y, net.blobs[blob].read_data().reshape(y.shape), 1e-3)
-        # so many until all memory that a step takes has been there before
+        # Warm up until each step reuses its memory.
         return interleaved({**runs, "Caffe": run}, least=5, seconds=12, warm_up=4)
 
 
@@ -159,8 +159,8 @@ def for_caffe(net: Net, types: Collection[str]) -> tuple[caffe_pb2.NetParameter,
 
 
 def without_forks(layer: caffe_pb2.LayerParameter, net: Net) -> None:
-    """Say in BVLC's fields what py-R-FCN's Caffe has fields for."""
-    if layer.dropout_param.HasField("scale_train"):  # whether TRAIN scales, else TEST does
+    """Express py-R-FCN's fields in BVLC's."""
+    if layer.dropout_param.HasField("scale_train"):  # scale_train: TRAIN scales, else TEST does
         if net.phase == TEST and not layer.dropout_param.scale_train:
             layer.type, layer.power_param.scale = "Power", 1 - layer.dropout_param.dropout_ratio
         layer.dropout_param.ClearField("scale_train")

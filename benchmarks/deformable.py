@@ -47,7 +47,7 @@ def contenders(channels: int, height: int, width: int, dilation: int, groups: in
     random = np.random.default_rng(0)
     x, dy = random.standard_normal((2, 1, channels, height, width), np.float32)
     offset = random.standard_normal((1, 18 * groups, height, width), np.float32).clip(-REACH, REACH)
-    offset = np.floor(8 * offset) / 8 + np.float32(1 / 16)  # at a whole place, where x has a kink, rounding would decide
+    offset = np.floor(8 * offset) / 8 + np.float32(1 / 16)  # not at whole places, where x has a kink and rounding decides
     rim = REACH + dilation + 1
     dy[:, :, :rim], dy[:, :, -rim:], dy[..., :rim], dy[..., -rim:] = 0, 0, 0, 0
     weight = random.normal(scale=0.02, size=(channels, channels, 3, 3)).astype(np.float32)

@@ -272,7 +272,7 @@ def net_row(name: str, work: str, precision: str, net: Net, peers: Any) -> NetRo
         check_against_graph(row, net, graph)
         run = graph.forward if work == "forward" else graph.forward_backward
         row.peer = milliseconds(run)
-        peers.forget_memory()  # what cudnn.benchmark tried takes far more
+        peers.forget_memory()  # the trials of cudnn.benchmark take far more
         run()
         row.peer_memory = peers.reserved()
     return row
