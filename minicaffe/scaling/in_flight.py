@@ -131,7 +131,8 @@ class _Worker:
                 thread.join()  # it may hold locks, which nobody would release in the forked process
         context = get_context("fork")
         self.connection, its_end = context.Pipe()
-        closed = [self.connection, *(other.connection for other in others)]  # so that each sees the end of the others
+        # A worker closes the parent's ends, so that it sees when the parent closes them.
+        closed = [self.connection, *(other.connection for other in others)]
         self.process: BaseProcess = context.Process(target=_work, args=(function, its_end, closed), daemon=True)
         with warnings.catch_warnings():
             # Python 3.12 and newer warn of any other thread. The idle ones of BLAS and of our pool hold no lock.
