@@ -145,7 +145,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m gpu`: files that have neither the fixture nor the mark. To collect them takes 6 s, under a sanitizer more."""
+    """With `-m gpu`, ignore files that have neither the fixture nor the mark, which saves seconds of collection."""
     if config.option.markexpr.startswith("gpu") and collection_path.suffix == ".py":
         return None if re.search("device|gpu", collection_path.read_text(encoding="utf-8")) else True
     return None
@@ -194,7 +194,7 @@ def pytest_runtest_teardown() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _prototxts_name_files_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What tests write to their tmp_path, the prototxts that they write may name."""
+    """Let the prototxts that tests write name files in their tmp_path."""
     minicaffe.allow_path(tmp_path_factory.getbasetemp())
 
 

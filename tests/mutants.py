@@ -155,7 +155,7 @@ def drawn(count: int, seed: int, rooms: Sequence[str]) -> list[Mutant]:
 
 
 class Tests:
-    """Which tests reach a line, and how long each takes: from a run of the suite under coverage."""
+    """The tests that reach a line, and the seconds of each, from a run of the suite under coverage."""
 
     def __init__(self, folder: Path) -> None:
         self.data = folder / "coverage.sqlite"
@@ -178,7 +178,7 @@ class Tests:
             raise SystemExit(f"{self.data}: no test reaches a file of the repository")
 
     def _measure(self, folder: Path) -> None:
-        """In a copy, as mutants run: a test that fails there finds none."""
+        """Run the suite under coverage in a copy, as mutants run: a test that fails there finds no mutant."""
         folder.mkdir(parents=True, exist_ok=True)
         left_out = ("browser", "cpu_device", "cuda", "examples", "scaling", "test_docs.py", "torch")
         command = [sys.executable, "-m", "coverage", "run", f"--data-file={self.data}", "-m", "pytest", *QUIETLY]

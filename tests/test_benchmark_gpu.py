@@ -48,7 +48,7 @@ def one_microsecond(run: Any) -> float:
 
 
 def test_floors_are_the_bytes_over_the_bandwidth(gpu: ModuleType) -> None:
-    """What the H200's figures were made of: 4.3 TB/s and every byte once."""
+    """The H200's figures assume 4.3 TB/s, with every byte moved once."""
     for case in gpu.CASES:
         for i, count in enumerate((300, 2000)):
             out = count * case.channels * 49 if "PS" not in case.name else count * case.channels

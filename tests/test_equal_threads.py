@@ -81,7 +81,7 @@ PIECES = (
 
 
 def pieces() -> dict[str, Array]:
-    """All blobs, their diffs and the weights' gradients of a net of the layers that run on threads, in TRAIN."""
+    """Return all blobs, their diffs and the weights' gradients of a net of the layers that run on threads, in TRAIN."""
     minicaffe.set_random_seed(3)
     net = Net(parse_net(PIECES.replace("'", '"')), TRAIN)
     random = np.random.default_rng(0)
@@ -99,7 +99,7 @@ def pieces() -> dict[str, Array]:
 
 
 def detectors() -> dict[str, Array]:
-    """All blobs of the shapes detectors on noise, in TEST."""
+    """Return all blobs of the shapes detectors on noise, in TEST."""
     found = {}
     for kind in ("rfcn", "faster_rcnn"):
         net = Net(SHAPES / kind / "test.prototxt", TEST, weights=SHAPES / kind / f"shapes_{kind}.caffemodel")
@@ -110,7 +110,7 @@ def detectors() -> dict[str, Array]:
 
 
 def unequal(runs: int) -> Iterator[str]:
-    """What differs from the result of 1 thread, run by run."""
+    """Yield the differences from the result of 1 thread, run by run."""
     for made, counts in ((pieces, (1, 2, 3, 8)), (detectors, (1, 3) if runs == 1 else (1, 2, 3, 8))):
         minicaffe.set_num_threads(1)
         expected = made()

@@ -247,7 +247,7 @@ class Slow(Exception):
 
 
 def seconds(use: Use, text: str, most: float) -> float:
-    """The CPU time of a use, at most `most`."""
+    """Return the CPU time of a use, at most `most`."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Slow

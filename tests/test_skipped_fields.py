@@ -39,7 +39,7 @@ def net_of(text: str, phase: int = TEST, strict: bool | None = None) -> Net:
 
 
 def silent(text: str, phase: int = TEST) -> Net:
-    """A net that is made without a warning, of its text too."""
+    """Return a net that is made without a warning, of its text too."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return net_of(text, phase)

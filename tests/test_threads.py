@@ -32,7 +32,7 @@ def three_threads() -> None:
 
 
 def blas_threads() -> set[int]:
-    """Of NumPy's library; SciPy and PyTorch may have brought others into the process since."""
+    """Return the thread counts of NumPy's BLAS. SciPy and PyTorch may have loaded other libraries."""
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
     return {library.num_threads for library in libraries if "numpy" in library.filepath or len(libraries) == 1}
 

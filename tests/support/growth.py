@@ -60,7 +60,7 @@ def check_growth(prepare: Callable[[int], Run], start: int = 256, most: int = 2*
 
 
 def refused(run: Run, message: str) -> Run:
-    """A run that must end in an Error with this message (a regular expression)."""
+    """Return a run that must end in an Error with this message (a regular expression)."""
 
     def attempt() -> None:
         with pytest.raises(Error, match=message):
@@ -82,7 +82,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _seconds(run: Run) -> float:
-    """The processor time that one run takes."""
+    """Return the processor time that one run takes."""
     with _undisturbed():
         began = time.process_time()
         run()
