@@ -1,9 +1,9 @@
 """The people in the maps of an OpenPose net.
 
-    maps     of P parts P heat maps, one of the background, and of L limbs L fields of two maps, x and y
-    peaks    of each part's heat map, by non-maximum suppression
-    limbs    pairs of peaks, scored by the line integral of the limb's field between them; the best first, a peak in one alone
-    people   limb after limb along the skeleton, joined where they share a peak
+    maps     a heat map for each part, one for the background, and for each limb a field of two maps, x and y
+    peaks    from each part's heat map, by non-maximum suppression
+    limbs    pairs of peaks, scored by the line integral of the limb's field between them; best first, each peak used once
+    people   limb after limb along the skeleton, joined at shared peaks
 
 Source: Cao et al. 2017, and OpenPose's nmsBase.cpp, bodyPartConnectorBase.cpp and poseParameters.cpp, whose numbers these are.
 """

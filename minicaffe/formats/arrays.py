@@ -1,8 +1,10 @@
 """Arrays of numbers in .npy and .npz files. Pickles are refused, and so are sizes that exceed the file's bytes.
 
-The name of an .npz entry is the array's name. Bytes are written as %XX if they would lead out of the folder that the file is
-unpacked in (`..` and `.` as whole parts, empty parts, a backslash, the colon of `C:`), if a zip cannot keep them (control
-characters, bytes that are not UTF-8), in a last .npy, and for % itself: `../conv%.0` is `%2E%2E/conv%25.0`.
+The name of an .npz entry is the array's name, with some bytes as %XX: `../conv%.0` is `%2E%2E/conv%25.0`. These are
+
+    bytes that lead out of the folder on unpacking: `..` and `.` as whole parts, empty parts, a backslash, `:` of `C:`
+    bytes that a zip cannot keep: control characters, bytes that are not UTF-8
+    the dot of a final .npy, and % itself
 """
 
 from __future__ import annotations

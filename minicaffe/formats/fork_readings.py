@@ -283,7 +283,7 @@ def _hole(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
 def _is_deeplab(inside: Sequence[Field], block: Block) -> bool:
     """Return whether a convolution's fields 17 to 19 are holes.
 
-    They are with DeepLab's own numbers, in V1, where BVLC had no such fields, and if 17, which is a bool in BVLC's, is above 1.
+    There are three cases: DeepLab's own numbers; V1, where BVLC had no such fields; a 17 above 1, since BVLC's is a bool.
     """
     numbered = block.number != _LAYER[block.name].number
     return numbered or DEEPLAB in block.forks or any(f.number == 17 and f.kind == VARINT and f.value > 1 for f in inside)

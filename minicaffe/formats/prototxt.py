@@ -3,8 +3,8 @@
     net = read_net("test.prototxt")
     net.param.layer[3].name, str(net.sources[3].at("convolution_param.pad"))   # "conv2", "test.prototxt:41"
 
-Reading skips a field that the schema lacks: sources[i].skipped and net.skipped have it, and a Net made from the NetFile refuses
-what matters (skipped.py). Templates, whose variables a script of their repository fills in, are read with values for these:
+Reading skips fields that the schema lacks, and lists them in sources[i].skipped and net.skipped. A Net made from the NetFile
+refuses fields that matter (skipped.py). Templates, whose variables a script fills in, are read with values for these:
 
     $NAME$ or $NAME: FlowNet 2's, PWC-Net's        ${NAME}: DeepLab's
 """

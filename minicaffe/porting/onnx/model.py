@@ -1,9 +1,9 @@
 """A net as an ONNX model: the nodes of its layers, its weights, its metadata and its file.
 
-The metadata describe the layers for `minicaffe import`, which puts them back:
+The metadata describe the layers for `minicaffe import`, which restores them:
 
-minicaffe.layers   JSON: for each layer that is made of nodes its parameters as prototxt text, the names of its nodes and of the
-                   tensors that are its bottoms, its tops and its learnable blobs
+minicaffe.layers   JSON: for each layer made of nodes, its parameters as prototxt text, and the names of its nodes and of the
+                   tensors of its bottoms, tops and learnable blobs
 minicaffe.inputs   JSON: the shape of each input of the net
 
 Weights too large for the model go to a separate file.

@@ -201,11 +201,11 @@ SIZE = "image_size"
 
 @dataclass(frozen=True)
 class Whole:
-    """The ends that a whole detector's model has.
+    """The ends of a whole detector's model.
 
-    photo: the model takes a photo, uint8 (H, W, 3), blue, green, red, as the input `image`. The net's settings define its scale
-    and means, for an SSD net means and scale_factor do. boxes: it gives boxes (n, 4) in pixels of the photo, scores (n,) and
-    classes (n,), best first, as detect does with this threshold and at most max_detections.
+    photo: the model takes a photo, uint8 (H, W, 3), blue, green, red, as the input `image`. The net's settings define the scale
+    and the means; for an SSD net, means and scale_factor do. boxes: the model returns boxes (n, 4) in pixels of the photo,
+    scores (n,) and classes (n,), best first, like detect with this threshold and at most max_detections.
     """
 
     photo: bool = True

@@ -1,7 +1,7 @@
 """An ONNX graph with everything known about it: constants folded, and the shape of every tensor.
 
-One pass over the nodes, in order: a node whose inputs are constants is evaluated by onnx's reference implementation, Shape is
-a constant as the inputs have fixed shapes, and of all other nodes onnx's shape inference gives the outputs' shapes.
+One pass over the nodes, in order. onnx's reference implementation evaluates nodes of constants. Shape is a constant, since
+the inputs have fixed shapes. For all other nodes, onnx's shape inference gives the outputs' shapes.
 """
 
 from __future__ import annotations

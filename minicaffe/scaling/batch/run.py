@@ -2,8 +2,8 @@
 
 A part is a fixed number of images, whose rows become one Parquet file. Columns: index (of the image in the run, from 0), image
 (its name), width, height (pixels), boxes (x1, y1, x2, y2 in pixels of the image, corners inclusive), scores, classes (0 is the
-background), names (of the classes), error (null if none). Of regions also features and class_scores, and of a net with
-attributes attributes and attribute_scores, and attribute_names where they are given (detection/region_features.py).
+background), names (of the classes), error (null if none). Regions add features and class_scores. A net with
+attributes adds attributes and attribute_scores, and attribute_names if given (detection/region_features.py).
 """
 
 from __future__ import annotations
