@@ -1,6 +1,6 @@
 // The page's state in its address, #layer=conv1&step=forward&roi=3: to be kept, sent, and gone back to.
 
-const QUICK = 1000;  // ms: a state shown for less, as while playing, gets no history entry
+const QUICK = 1000; // ms: a state shown for less, as while playing, gets no history entry
 
 let rememberedAt = -QUICK;
 
