@@ -31,7 +31,7 @@ class Prototxt:
     """A prototxt that grows by a layer a call. at: the blob that the next layer reads, unless it is told another."""
 
     def __init__(self, name: str, channels: int = 3, height: int = 8, width: int = 8) -> None:
-        """The start: the net's name, and its input, one image."""
+        """Begin with the net's name and its input, one image."""
         self.at, self.text = "", f'name: "{name}"\n'
         shape = f"dim: 1 dim: {channels} dim: {height} dim: {width}"
         self.add("Input", "data", f"input_param {{ shape {{ {shape} }} }}", bottoms=[])
@@ -77,7 +77,7 @@ class Prototxt:
             self.relu()
 
     def classified(self, name: str) -> None:
-        """The mean of the map, a product for 1000 classes as a 1x1 convolution, and probabilities."""
+        """Add the mean of the map, a 1x1 convolution for 1000 classes, and probabilities."""
         self.add("Pooling", "pool", "pooling_param { pool: AVE global_pooling: true }")
         self.convolution(name, 1000, 1)
         self.add("Softmax", "prob")

@@ -40,7 +40,7 @@ def ways() -> dict[str, str]:
 
 
 def within(way: str, function: Callable[P, T]) -> Callable[P, T]:
-    """The function, which runs in this way of loops."""
+    """Return the function, which runs in this way of loops."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         with kernels.using(way):
@@ -87,7 +87,7 @@ def onnxruntime_run(net: Net) -> Run:
 
 
 def session_of(model: str | bytes) -> Any:
-    """An onnxruntime session with minicaffe's number of threads."""
+    """Return an onnxruntime session with minicaffe's number of threads."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -75,7 +75,7 @@ class Entry(NamedTuple):
 
 
 def read(path: Path = HISTORY) -> list[Entry]:
-    """The entries, oldest first; none without the file."""
+    """Return the entries, oldest first; none without the file."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -96,7 +96,7 @@ def append(path: Path, entries: Iterable[Entry]) -> None:
 
 
 def series(entries: Iterable[Entry]) -> dict[tuple[str, ...], list[Entry]]:
-    """The entries that are comparable, in their order."""
+    """Return the entries that are comparable, in their order."""
     found: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.what, []).append(entry)
@@ -104,7 +104,7 @@ def series(entries: Iterable[Entry]) -> dict[tuple[str, ...], list[Entry]]:
 
 
 def slowdowns(entries: Iterable[Entry]) -> list[str]:
-    """A line for each ratio that is now more than a tenth below the best one of the same row and machine."""
+    """Return a line for each ratio that is now more than a tenth below the best one of the same row and machine."""
     lines = []
     for comparable in series(entries).values():
         newest = comparable[-1]
@@ -116,7 +116,7 @@ def slowdowns(entries: Iterable[Entry]) -> list[str]:
 
 
 def best_of(comparable: Sequence[Entry], way: str) -> Entry:
-    """The entry with the best ratio of this way."""
+    """Return the entry with the best ratio of this way."""
     return max(comparable, key=lambda entry: getattr(entry, way) or 0.0)
 
 
@@ -172,7 +172,7 @@ def _title(entry: Entry) -> str:
 
 
 def _figures(line: Sequence[Entry]) -> str:
-    """The newest ratios, with the best ones where these are much better."""
+    """Return the newest ratios, with the best ones where these are much better."""
     newest, words = line[-1], []
     for way, name in (("plain", ""), ("fast", "fast ")):
         if (now := getattr(newest, way)) is not None:

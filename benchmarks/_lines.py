@@ -14,7 +14,7 @@ TICKS = 6
 
 
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_name: str, y_name: str) -> str:
-    """A picture of the series, by name."""
+    """Return a picture of the series, by name."""
     points = [point for line in series.values() for point in line]
     (most_x, step_x), (most_y, step_y) = (
         axis(room * max((point[i] for point in points), default=1.0)) for i, room in ((0, 1), (1, 1.1))
@@ -44,7 +44,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_name: str, y_na
 
 
 def axis(most: float) -> tuple[float, float]:
-    """The end of an axis from 0 that includes `most`, a multiple of a round step, and this step."""
+    """Return the end of an axis from 0 that includes `most`, a multiple of a round step, and this step."""
     size = 10.0 ** math.floor(math.log10((most or 1.0) / TICKS))
     step = next(size * times for times in (1, 2, 5, 10) if size * times * TICKS >= (most or 1.0))
     return step * max(math.ceil(most / step), 1), step

@@ -18,7 +18,7 @@ from benchmarks._roi import POOLED, SCALE, Array
 
 
 def cpp_loop(x: Array, rois: Array, *, argmax: bool) -> dict[str, Callable[[], Any]]:
-    """The loop on one thread, with argmax or without, by its name; empty without g++."""
+    """Return the loop on one thread, with argmax or without, by its name; empty without g++."""
     try:
         function = ctypes.CDLL(str(library())).roi_pool
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
@@ -38,7 +38,7 @@ def cpp_loop(x: Array, rois: Array, *, argmax: bool) -> dict[str, Callable[[], A
 
 @functools.cache
 def library(source: str = "roi.cpp") -> Path:
-    """The shared library of a file beside this one; it goes when this process ends."""
+    """Return the shared library of a file beside this one; it goes when this process ends."""
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     path = Path(folder.name) / "loops.so"

@@ -36,7 +36,7 @@ Run = Callable[[], Array]
 
 
 def meanfield_row() -> Row:
-    """The times of the layer, and of the loop if there is a g++; all compared first."""
+    """Return the times of the layer, and of the loop if there is a g++; all compared first."""
     random = np.random.default_rng(0)
     scores = 3 * random.standard_normal((1, CLASSES, SIZE, SIZE), dtype=np.float32)
     patches = resize_bilinear(random.uniform(-120, 120, (9, 9, 3)).astype(np.float32), SIZE, SIZE)
@@ -46,12 +46,12 @@ def meanfield_row() -> Row:
     runs |= {} if smoking() else loop(scores, image, weights)
     expected, *others = (run().copy() for run in runs.values())
     for found in others:
-        nearly_all(NAME, found, expected, 1e-3)  # roundings decide which lattice points there are
+        nearly_all(NAME, found, expected, 1e-3)  # rounding decides which lattice points exist
     return Row((NAME, "forward", str(minicaffe.get_num_threads())), interleaved(runs, seconds=60, most=5))
 
 
 def ours(scores: Array, image: Array, weights: Array) -> Run:
-    """The layer on bottoms (1, C, H, W) and an image (1, 3, H, W), with the three matrices (3, C, C)."""
+    """Return the layer on bottoms (1, C, H, W) and an image (1, 3, H, W), with the three matrices (3, C, C)."""
     thetas = f"theta_alpha: {ALPHA} theta_beta: {BETA} theta_gamma: {GAMMA}"
     kind = f'type: "MultiStageMeanfield" multi_stage_meanfield_param {{ num_iterations: {ITERATIONS} {thetas} }}'
     names = "".join(f' bottom: "{i}"' for i in range(3))
@@ -72,7 +72,7 @@ def ours(scores: Array, image: Array, weights: Array) -> Run:
 
 
 def loop(scores: Array, image: Array, weights: Array) -> dict[str, Run]:
-    """The same with lattice.cpp on one thread, by its name; empty without g++."""
+    """Return the same with lattice.cpp on one thread, by its name; empty without g++."""
     try:
         functions = ctypes.CDLL(str(library("lattice.cpp")))
     except (FileNotFoundError, subprocess.CalledProcessError) as error:

@@ -13,7 +13,10 @@ from minicaffe.formats.prototxt import parse_net
 
 
 def random_net(source: str | Path, shape: tuple[int, ...], **options: Any) -> Net:
-    """The net of a file (Path) or a text (str), its inputs filled (data of this shape), with random weights; options: Net's."""
+    """Return the net of a file (Path) or text (str), with filled inputs and random weights.
+
+    shape: of the input data; options: Net's.
+    """
     net = Net(parse_net(source) if isinstance(source, str) else str(source), TEST, **options)
     random = np.random.default_rng(0)
     net.blobs["data"].reshape(*shape)
@@ -25,8 +28,10 @@ def random_net(source: str | Path, shape: tuple[int, ...], **options: Any) -> Ne
 
 
 def twin(net: Net) -> Net:
-    """The net again, with the same weights, which both share, and the same inputs: made and run in the current way of loops.
-    It keeps the outputs alone, as onnxruntime, and as `minicaffe run` and `detect` do."""
+    """Return a copy of the net that shares its weights and has the same inputs, run once in the current way of loops.
+
+    It keeps only the outputs, like onnxruntime and `minicaffe run` and `detect`.
+    """
     other = Net(net.param, TEST, keep="outputs")
     for name in net.inputs:
         other.blobs[name].reshape(*net.blobs[name].shape)

@@ -41,7 +41,7 @@ def bars(heads: Sequence[str], rows: Sequence[Sequence[str]], keys: int) -> str:
 
 
 def _is_time(cell: str) -> bool:
-    """A number of milliseconds, alone or with a ratio in brackets."""
+    """Return a number of milliseconds, alone or with a ratio in brackets."""
     words = cell.split()
     number = bool(words) and words[0].replace(".", "", 1).isdecimal()
     return number and (len(words) == 1 or words[1].startswith("("))

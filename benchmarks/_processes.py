@@ -9,7 +9,7 @@ PROC = Path("/proc")
 
 
 def below(root: int) -> dict[int, str]:
-    """The ids and command lines of a process and its descendants."""
+    """Return the ids and command lines of a process and its descendants."""
     parents: dict[int, int] = {}
     for path in PROC.iterdir():
         if path.name.isdecimal():
@@ -24,7 +24,7 @@ def below(root: int) -> dict[int, str]:
 
 
 def megabytes(process: int) -> float:
-    """Its memory, with shared pages divided among their users (Pss)."""
+    """Return the process's memory, with shared pages divided among their users (Pss)."""
     found = re.search(r"^Pss:\s+(\d+) kB", _text(process, "smaps_rollup"), re.MULTILINE)
     return float(found[1]) / 1e3 if found else 0.0
 

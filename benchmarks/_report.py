@@ -60,7 +60,7 @@ class Table:
         return milliseconds(row.times[name]) + (f" ({ratios})" if ratios else "")
 
     def ratios(self, row: Row, name: str) -> list[float]:
-        """A peer's time over minicaffe's: with NumPy alone, and with compiled loops where they were timed; or its speedup."""
+        """Return a peer's time over minicaffe's, with NumPy alone and with compiled loops if timed; or its speed-up."""
         ours = [other for other in (self.contenders[0], FAST) if other in row.times]
         if name in ours:
             return []
@@ -82,7 +82,7 @@ class Table:
         kept = {tuple(cells[: len(self.keys)]): cells for cells in parsed(old, self.heads())}
         kept |= {row.keys: self.cells(row) for row in self.rows}
         picture = path.parent / "images" / f"benchmark_{self.name}.svg"
-        times = len(self.keys) + len(self.contenders)  # what comes behind are no times
+        times = len(self.keys) + len(self.contenders)  # later columns are not times
         bar = bars(self.heads()[:times], [cells[:times] for cells in kept.values()], len(self.keys))
         picture.write_text(bar, encoding="utf-8")
         parts = [table(self.heads(), kept.values()), f"![as bars](images/{picture.name})", f"Taken on {machine()}."]
@@ -92,7 +92,7 @@ class Table:
             (path.parent / "images" / HISTORY_PICTURE).write_text(picture_of(history), encoding="utf-8")
 
     def entries(self) -> list[Entry]:
-        """The rows' ratios, for the history; none of a table of speed-ups."""
+        """Return the rows' ratios, for the history; none of a table of speed-ups."""
         here = Now.of(processor())
         names = [] if self.speedup else [name for name in self.contenders if name not in OURS]
         found = []
@@ -122,14 +122,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def parsed(text: str, heads: Sequence[str]) -> list[list[str]]:
-    """The rows of a table with these heads; none if its heads differ."""
+    """Return the rows of a table with these heads; none if its heads differ."""
     rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line.startswith("|")]
     rows = [row + [""] * (len(heads) - len(row)) for row in rows]
     return rows[2:] if rows and rows[0] == list(heads) else []
 
 
 def between(path: Path, begin: str, end: str) -> str:
-    """The text between two markers of a document."""
+    """Return the text between two markers of a document."""
     _, found, rest = path.read_text(encoding="utf-8").partition(begin)
     text, also, _ = rest.partition(end)
     if not found or not also:
@@ -146,7 +146,7 @@ def put(path: Path, begin: str, end: str, text: str) -> None:
 
 
 def machine() -> str:
-    """The processor, the number of cores, and the relevant versions."""
+    """Return the processor, the number of cores, and the relevant versions."""
     from minicaffe.cli.doctor import blas_name, numpy_config
 
     names = ("numba", "onnxruntime", "torch", "torchvision", "opencv-python-headless")
@@ -155,7 +155,7 @@ def machine() -> str:
 
 
 def processor() -> str:
-    """The number of cores and the processor."""
+    """Return the number of cores and the processor."""
     from minicaffe.cli.doctor import cpu_name
     from minicaffe.threads import available_cores
 
@@ -178,7 +178,7 @@ def _version(name: str) -> str:
 
 
 def options(name: str, about: str) -> argparse.ArgumentParser:
-    """The options of every table."""
+    """Return the options of every table."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=about)
     parser.add_argument("--threads", type=int, default=1, help="for all libraries (default 1)")
     parser.add_argument("--rows", default="", metavar="TEXT", help="only rows whose name contains TEXT")
@@ -187,7 +187,7 @@ def options(name: str, about: str) -> argparse.ArgumentParser:
 
 
 def named_files(given: Sequence[str]) -> dict[str, Path]:
-    """The nets of --net NAME=FILE options; exits if a file is missing."""
+    """Return the nets of --net NAME=FILE options; exits if a file is missing."""
     files = {}
     for text in given:
         name, equals, file = text.partition("=")

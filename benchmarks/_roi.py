@@ -71,7 +71,7 @@ CASES = [
 
 
 def inputs(channels: int, count: int, size: tuple[int, int], sides: tuple[float, float] | None = None) -> tuple[Array, Array]:
-    """A map, and boxes in the image of 16 times its size: of 32 pixels to half of it, or these fractions of its sides."""
+    """Return a map, and boxes in an image of 16 times its size: from 32 pixels to half of it, or these fractions."""
     random = np.random.default_rng(0)
     x = random.standard_normal((1, channels, *size), dtype=np.float32)
     least = [32.0, 32.0] if sides is None else [16 * extent * sides[0] for extent in size]

@@ -40,7 +40,7 @@ class Peers:
         torch.cuda.reset_peak_memory_stats()
 
     def reserved(self) -> float:
-        """The most gigabytes that torch took from the driver."""
+        """Return the most gigabytes that torch took from the driver."""
         return float(torch.cuda.max_memory_reserved()) / 1e9
 
     def roi(self, case: Any, x: Any, rois: Any) -> RoiPeer:
@@ -106,7 +106,7 @@ class Graph:
             raise SystemExit(f"{net.file}: this benchmark has no torch function for {', '.join(unknown)}")
 
     def run(self, given: dict[str, Tensor], learning: bool = False) -> dict[str, Tensor]:
-        """The last value of every blob, by name; blobs in `given` are not computed. learning: keep what backward needs."""
+        """Return each blob's last value, by name. Blobs in `given` are not computed. learning: keep what backward needs."""
         blobs = {name: torch.from_numpy(self.net.blobs[name].data).to(self.device) for name in self.net.inputs}
         given = self.fixed | given
         blobs |= given
@@ -121,12 +121,12 @@ class Graph:
         return blobs
 
     def forward(self) -> dict[str, Any]:
-        """The outputs, in host memory."""
+        """Return the outputs, in host memory."""
         blobs = self.run({})
         return {name: blobs[name].cpu().numpy() for name in self.net.outputs}
 
     def forward_backward(self) -> None:
-        """The gradients of all weights, from random ones of the outputs; waits for the device."""
+        """Compute the gradients of all weights from random ones of the outputs. Wait for the device."""
         for layer, weights in zip(self.net.layers, self.weights, strict=True):
             for weight in weights if kind(layer) != "BatchNorm" else []:
                 weight.requires_grad_().grad = None
@@ -137,7 +137,7 @@ class Graph:
             torch.cuda.synchronize()
 
     def count(self, name: str) -> int:
-        """The number of items in a blob of torch's run."""
+        """Return the number of items in a blob of torch's run."""
         return len(self.run({})[name])
 
     def comparable(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class Graph:
 
 
 def kind(layer: Layer) -> str:
-    """The name of the built-in layer: Proposal for the Python layer that it stands in for."""
+    """Return the name of the built-in layer: Proposal for the Python layer that it stands in for."""
     return type(layer).__name__
 
 

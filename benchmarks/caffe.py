@@ -92,13 +92,13 @@ def training(python: str, name: str, file: Path) -> dict[str, float]:
         for blob, y in outputs.items():
             if blob in net.blobs and (blob.startswith("rpn") or not random):
                 same(f"{name}, {blob}: minicaffe and Caffe", y, net.blobs[blob].read_data().reshape(y.shape), 1e-3)
-        # so many until all memory that a step takes has been there before
+        # Warm up until each step reuses its memory.
         return interleaved({**runs, "Caffe": run}, least=5, seconds=12, warm_up=4)
 
 
 @contextmanager
 def caffe_process(python: str, net: Net, what: str) -> Iterator[tuple[Callable[[], None], dict[str, Any]]]:
-    """A process of Caffe with this net, as it is after a forward: a function that runs it, and its outputs."""
+    """Yield a process of Caffe with this net, as it is after a forward: a function that runs it, and its outputs."""
     with tempfile.TemporaryDirectory() as folder:
         param, given = for_caffe(net, types_of(python))
         Path(folder, "net.prototxt").write_text(str(param), encoding="utf-8")
@@ -127,12 +127,12 @@ def caffe_process(python: str, net: Net, what: str) -> Iterator[tuple[Callable[[
 
 
 def environment() -> dict[str, str]:
-    """For Caffe's process: without minicaffe, and with few words."""
+    """Return the environment of Caffe's process, without minicaffe and with little output."""
     return {**os.environ, "PYTHONPATH": str(HERE), "GLOG_minloglevel": "2"}
 
 
 def types_of(python: str) -> set[str]:
-    """The layer types that this Caffe has."""
+    """Return the layer types that this Caffe has."""
     code = "import caffe; print(*caffe.layer_type_list())"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, env=environment())
     if done.returncode:
@@ -141,7 +141,7 @@ def types_of(python: str) -> set[str]:
 
 
 def for_caffe(net: Net, types: Collection[str]) -> tuple[caffe_pb2.NetParameter, dict[str, Any]]:
-    """The net's prototxt for a Caffe with these layer types, and the blobs that it gets as inputs."""
+    """Return the net's prototxt for a Caffe with these layer types, and the blobs that it gets as inputs."""
     param = caffe_pb2.NetParameter()
     param.CopyFrom(net.param)
     given = {name: net.blobs[name].read_data() for name in net.inputs}
@@ -159,8 +159,8 @@ def for_caffe(net: Net, types: Collection[str]) -> tuple[caffe_pb2.NetParameter,
 
 
 def without_forks(layer: caffe_pb2.LayerParameter, net: Net) -> None:
-    """Say in BVLC's fields what py-R-FCN's Caffe has fields for."""
-    if layer.dropout_param.HasField("scale_train"):  # whether TRAIN scales, else TEST does
+    """Express py-R-FCN's fields in BVLC's."""
+    if layer.dropout_param.HasField("scale_train"):  # scale_train: TRAIN scales, else TEST does
         if net.phase == TEST and not layer.dropout_param.scale_train:
             layer.type, layer.power_param.scale = "Power", 1 - layer.dropout_param.dropout_ratio
         layer.dropout_param.ClearField("scale_train")
@@ -172,7 +172,7 @@ def without_forks(layer: caffe_pb2.LayerParameter, net: Net) -> None:
 
 
 def in_python(layer: caffe_pb2.LayerParameter) -> None:
-    """The layer as one of _caffe/caffe_layers.py."""
+    """Replace the layer by one of _caffe/caffe_layers.py."""
     sizes = getattr(layer, BLOCKS[layer.type])
     fields = [field for field in sizes.DESCRIPTOR.fields if not is_repeated(field)]
     values: dict[str, Any] = {field.name: getattr(sizes, field.name) for field in fields}

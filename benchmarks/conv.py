@@ -57,7 +57,7 @@ def layer_name(channels: int, outputs: int, height: int, width: int, kernel: int
 
 
 def add(table: Table, name: str, text: str, shape: tuple[int, ...], threads: int) -> None:
-    """One row."""
+    """Add one row."""
     net = random_net(text, shape)
     runs = contenders(net)
     check(name, runs)

@@ -43,11 +43,11 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def contenders(channels: int, height: int, width: int, dilation: int, groups: int) -> dict[str, dict[str, Run]]:
-    """For each direction what is timed, after a comparison of all results."""
+    """Return the timed functions of each direction, after a comparison of all results."""
     random = np.random.default_rng(0)
     x, dy = random.standard_normal((2, 1, channels, height, width), np.float32)
     offset = random.standard_normal((1, 18 * groups, height, width), np.float32).clip(-REACH, REACH)
-    offset = np.floor(8 * offset) / 8 + np.float32(1 / 16)  # at a whole place, where x has a kink, rounding would decide
+    offset = np.floor(8 * offset) / 8 + np.float32(1 / 16)  # not at whole places, where x has a kink and rounding decides
     rim = REACH + dilation + 1
     dy[:, :, :rim], dy[:, :, -rim:], dy[..., :rim], dy[..., -rim:] = 0, 0, 0, 0
     weight = random.normal(scale=0.02, size=(channels, channels, 3, 3)).astype(np.float32)
@@ -77,7 +77,7 @@ def contenders(channels: int, height: int, width: int, dilation: int, groups: in
 
 
 def ours(arrays: Mapping[str, Array], dy: Array, dilation: int, groups: int) -> dict[str, Run]:
-    """The layer's forward and backward, and their results."""
+    """Return the layer's forward and backward, and their results."""
     channels = dy.shape[1]
     param = caffe_pb2.LayerParameter(name="layer", type="DeformableConvolution")
     sizes = {"num_output": channels, "kernel_size": [3], "pad": [dilation], "dilation": [dilation], "deformable_group": groups}
@@ -103,7 +103,7 @@ def ours(arrays: Mapping[str, Array], dy: Array, dilation: int, groups: int) -> 
 
 
 def torchvision(arrays: Mapping[str, Array], dy: Array, dilation: int) -> tuple[dict[str, Array], dict[str, Run]]:
-    """The results of torchvision's function, and its forward and backward."""
+    """Return the results of torchvision's function, and its forward and backward."""
     import torch
     from torchvision.ops import deform_conv2d
 

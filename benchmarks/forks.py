@@ -59,7 +59,7 @@ def warp(torch: Any, f: Any, x: Any, flow: Any) -> Any:
 
 
 def correlate(most: int, step: int) -> Callable[..., Any]:
-    """The products with b displaced by at most so many pixels, so many at a step."""
+    """Return the products with b, displaced in steps up to a maximum of pixels."""
 
     def peer(torch: Any, f: Any, a: Any, b: Any) -> Any:
         (height, width), moves = a.shape[2:], range(0, 2 * most + 1, step)
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def add(table: Table, case: Case) -> None:
-    """The two rows of one layer."""
+    """Add the two rows of one layer."""
     arrays = inputs(case)
 
     def make() -> dict[str, Callable[[], Any]]:

@@ -161,7 +161,7 @@ def check_clock(device: Device) -> None:
 
 
 def measured(device: Device, clock: Clock, rois: Sequence[int], nets: Files, trained: Files) -> Results:
-    """All rows, kernels first."""
+    """Return all rows, kernels first."""
     results = Results(device.name, bandwidth(device, clock))
     peers = torch_peers(results)
     for case in CASES:
@@ -256,7 +256,7 @@ def check_against_cpu(case: Case, on_gpu: Roi, on_cpu: Roi) -> None:
 
 
 def net_rows(name: str, file: Path, peers: Any, size: tuple[int, int] = (600, 1000)) -> Iterator[NetRow]:
-    """A detection net with random weights, of inputs data and im_info, beside PyTorch's run of the same layers."""
+    """Yield the rows of a detection net with random weights and inputs data and im_info, next to PyTorch's."""
     for work, source in (("forward", file), ("forward, backward", with_losses(file))):
         for precision in PRECISIONS:
             with using(precision, peers):
@@ -264,7 +264,7 @@ def net_rows(name: str, file: Path, peers: Any, size: tuple[int, int] = (600, 10
 
 
 def net_row(name: str, work: str, precision: str, net: Net, peers: Any) -> NetRow:
-    """Both libraries' times of this work and, in another run, the memory that they take for it."""
+    """Return both libraries' times of this work and, from another run, their memory."""
     ours = milliseconds(net.forward if work == "forward" else passes(net))
     row = NetRow(name, work, precision, len(net.blobs["rois"].read_data()), ours, reserved())
     if peers:
@@ -272,21 +272,21 @@ def net_row(name: str, work: str, precision: str, net: Net, peers: Any) -> NetRo
         check_against_graph(row, net, graph)
         run = graph.forward if work == "forward" else graph.forward_backward
         row.peer = milliseconds(run)
-        peers.forget_memory()  # what cudnn.benchmark tried takes far more
+        peers.forget_memory()  # the trials of cudnn.benchmark take far more
         run()
         row.peer_memory = peers.reserved()
     return row
 
 
 def step_rows(name: str, file: Path) -> Iterator[NetRow]:
-    """A training step: reading an image, forward, backward, update. Targets are computed on the host."""
+    """Yield the rows of a training step: reading an image, forward, backward, update. The host computes the targets."""
     for precision in PRECISIONS:
         with using(precision, None):
             yield step_row(name, precision, random_solver(str(file)))
 
 
 def step_row(name: str, precision: str, solver: SGDSolver) -> NetRow:
-    """Of a solver of a detection net."""
+    """Return the row of a detection net's solver."""
     ours = milliseconds(partial(solver.step, 1))
     return NetRow(name, "training step", precision, len(solver.net.blobs["rois"].read_data()), ours, reserved())
 
@@ -308,7 +308,7 @@ def using(precision: str, peers: Any) -> Iterator[None]:
 
 
 def with_losses(file: Path) -> str:
-    """The net with outputs that count as losses, so that all weights need gradients."""
+    """Return the net with outputs that count as losses, so that all weights need gradients."""
     net = Net(str(file), TEST)
     param = net.param
     for layer in param.layer:

@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def measured() -> list[Row]:
-    """A bare call; a launch outside and within a pass; a layer of each net. In GPU mode."""
+    """Return the rows: a bare call, a launch outside and within a pass, a layer of each net. In GPU mode."""
     gpu = current()
     nets = {name: Net(parse_net(INPUT + "".join(text.format(i, i + 1) for i in range(10)))) for name, text in NETS.items()}
     graphs = graph.available()
@@ -103,7 +103,7 @@ def measured() -> list[Row]:
 
 @contextmanager
 def counted_launches(gpu: Device) -> Iterator[list[None]]:
-    """In place of the driver's launches: a list that grows by an item for each."""
+    """Replace the driver's launches in the block. Yield a list that grows by an item for each."""
     function, count = gpu.driver.Function, []
     real = function._launch_kernel
     function._launch_kernel = lambda *arguments: count.append(None)
@@ -120,7 +120,7 @@ def counted_launches(gpu: Device) -> Iterator[list[None]]:
 
 
 def least(run: Callable[[], Any]) -> float:
-    """The least microseconds of CPU time of a run."""
+    """Return the least microseconds of CPU time of a run."""
     taken = []
     for _ in range(TURNS):
         start = time.process_time()

@@ -78,7 +78,7 @@ def here(file: Path, layer: str) -> tuple[float, float, float]:
 
 
 def in_the_browser(kind: str, layer: str) -> float | None:
-    """The median of an answer with Python in Chromium, until the page shows it; None where something for it is missing."""
+    """Return the median time until Chromium's page shows an answer by its own Python; None if a program for it is missing."""
     program, pyodide = shutil.which("chromium") or shutil.which("google-chrome"), os.environ.get("MINICAFFE_PYODIDE")
     if smoking() or program is None or pyodide is None:
         return None
@@ -105,7 +105,7 @@ def in_the_browser(kind: str, layer: str) -> float | None:
 
 @contextmanager
 def served(kind: str, pyodide: Path) -> Iterator[str]:
-    """The address of what `minicaffe live --static` writes."""
+    """Yield the address of what `minicaffe live --static` writes."""
     files = [SHAPES / kind / "test.prototxt", SHAPES / kind / f"shapes_{kind}.caffemodel"]
     options = ["--image", SHAPES / "scene.png", "--cfg", SHAPES / "shapes.yml"]
     with tempfile.TemporaryDirectory() as folder:

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def make(folder: str) -> None:
-    """The prototxt, and seeded random weights."""
+    """Write the prototxt and seeded random weights."""
     text = usual(vgg16(whole=True), squeezenet())
     (Path(folder) / "net.prototxt").write_text(text, encoding="utf-8")
     net, random = minicaffe.Net(parse_net(text), minicaffe.TEST), np.random.default_rng(0)

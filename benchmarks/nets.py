@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def add(table: Table, name: str, source: Path | str, size: tuple[int, int], threads: int) -> None:
-    """One net's row."""
+    """Add one net's row."""
     peaks = [in_child(run_outputs, source, size, way)[1] for way in ways().values()]
     net = random_net(source, (1, 3, *size))
     net.forward()
@@ -85,7 +85,7 @@ def check_torch(name: str, net: Any) -> None:
 
 
 def run_outputs(source: Path | str, size: tuple[int, int], way: str) -> None:
-    """The work of `minicaffe run` and `detect`, keeping only the outputs; the parent reads its peak memory."""
+    """Do the work of `minicaffe run` and `detect`, keeping only the outputs. The parent reads the peak memory."""
     with kernels.using(way):
         net = random_net(source, (1, 3, *size), keep="outputs")
         for _ in range(3):

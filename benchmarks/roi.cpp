@@ -51,7 +51,7 @@ extern "C" void roi_pool_backward(const float* dy, const int* argmax, int channe
   }
 }
 
-// backward: adds to x's gradient what comes from y's; else y from x. x has channels * group * group channels.
+// backward: adds y's gradient to x's; otherwise computes y from x. x has channels * group * group channels.
 extern "C" void psroi_pool(float* x, int channels, int height, int width, const float* rois, int count, int group, float scale,
                            float* y, int backward) {
   for (int n = 0; n < count; ++n, rois += 5) {

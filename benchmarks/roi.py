@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def add(table: Table, case: Case, count: int, boxes: str) -> None:
-    """The rows of one layer on one set of rois."""
+    """Add the rows of one layer on one set of rois."""
     x, rois = inputs(case.channels, count, SIZE, BOXES[boxes])
 
     def make() -> dict[str, Run]:
@@ -120,7 +120,7 @@ def torchvision(case: Case, x: Array, rois: Array) -> Any:
 
 
 def onnxruntime(case: Case, x: Array, rois: Array) -> dict[str, Run]:
-    """A model of one node, by the runtime's name; empty without an operator of the same function."""
+    """Return a model of one node, by the runtime's name; empty without an operator of the same function."""
     if case.name not in ONNX:
         return {}
     try:

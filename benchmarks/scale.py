@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def add(table: Table, name: str, text: str, shape: tuple[int, ...], counts: dict[str, int]) -> None:
-    """A row per contender."""
+    """Add a row per contender."""
     net = random_net(text, shape)
     runs: dict[str, Run] = {}
     for label, count in counts.items():

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def steps(file: Path, count: int, number: int) -> Found:
-    """The measurements of the ranks."""
+    """Return the measurements of the ranks."""
     found = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     words = [str(found), "--oversubscribe", "--bind-to", "none", "-n", str(count), sys.executable, "-m"]
     words += ["benchmarks._mpi_steps", str(file.absolute()), str(number)]
@@ -94,7 +94,7 @@ def report(kept: dict[str, dict[str, Found]]) -> str:
 
 
 def curve(one: Found, network: str) -> list[tuple[float, float]]:
-    """The model's (workers, speed-up)."""
+    """Return the model's (workers, speed-up)."""
     return [(n, n * one["without"] / (one["without"] + exposed(one, n, *NETWORKS[network]))) for n in WORKERS]
 
 

@@ -132,7 +132,7 @@ def report(folder: Path, count: int, svg: Path | None) -> None:
 
 
 def samples_of(log: Path) -> Iterator[list[list[Any]]]:
-    """The measurements of each start of the run, from its first part to its last, without Ray's start and end."""
+    """Yield the measurements of each start of the run, from its first part to its last, without Ray's start and end."""
     for line in log.read_text().splitlines():
         samples = json.loads(line)
         counts = [sample[1] for sample in samples]
@@ -156,7 +156,7 @@ def curve(log: Path) -> list[tuple[float, float]]:
 
 
 def content(folder: Path, name: str, count: int) -> str:
-    """Whether each image occurs once, and the files equal those of one process."""
+    """Return whether each image occurs once, and the files equal those of one process."""
     import pyarrow.parquet as pq
 
     index = pq.read_table(folder / name, columns=["index"])["index"].to_pylist()

@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def made(file: NetFile) -> minicaffe.Net:
-    """The net with made-up inputs."""
+    """Return the net with made-up inputs."""
     minicaffe.set_random_seed(0)
     net = minicaffe.Net(file, minicaffe.TEST)
     fill_inputs(net, {})
@@ -39,7 +39,7 @@ def made(file: NetFile) -> minicaffe.Net:
 
 
 def small_layers() -> str:
-    """A net whose layers take almost no time, which shows the cost of hooks best."""
+    """Return a net whose layers take almost no time, which shows the cost of hooks best."""
     layers = ['layer { name: "x0" type: "Input" top: "x0" input_param { shape { dim: 2 dim: 3 } } }']
     layers += [f'layer {{ name: "x{i + 1}" type: "Power" bottom: "x{i}" top: "x{i + 1}" }}' for i in range(40)]
     return "\n".join(layers)
@@ -60,21 +60,21 @@ def report(name: str, make: Callable[[], minicaffe.Net]) -> None:
 
 
 def in_some_order(runs: list[Callable[[], float]], shuffler: random.Random) -> list[float]:
-    """The results of each, in random order, so that none always runs with cold caches."""
+    """Return the results of each, in random order, so that none always runs with cold caches."""
     order = shuffler.sample(range(len(runs)), len(runs))
     found = {i: runs[i]() for i in order}
     return [found[i] for i in range(len(runs))]
 
 
 def milliseconds(net: minicaffe.Net) -> float:
-    """Of one forward pass."""
+    """Return the milliseconds of one forward pass."""
     start = time.perf_counter()
     net.forward()
     return (time.perf_counter() - start) * 1e3
 
 
 def in_tracer(net: minicaffe.Net, tile_bytes: int = 8 * 2**20) -> float:
-    """Of one forward pass in a tracer, including the hooks; no page is written."""
+    """Return the milliseconds of one forward pass in a tracer, with the hooks. No page is written."""
     with Tracer(net, tile_bytes=tile_bytes):
         return milliseconds(net)
 

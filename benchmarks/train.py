@@ -56,7 +56,7 @@ def steps(file: str, way: str) -> tuple[float, float]:
 
 
 def random_solver(file: str) -> SGDSolver:
-    """Of a train prototxt, with random weights and images."""
+    """Return the solver of a train prototxt, with random weights and images."""
     set_random_seed(0)
     param = caffe_pb2.SolverParameter(base_lr=1e-4, momentum=0.9, weight_decay=5e-4, lr_policy="fixed", display=0)
     param.train_net_param.CopyFrom(read_net(file).param)

@@ -123,7 +123,7 @@ def relinked(text: str, source: str, repository: str) -> str:
         if not path or ":" in path:
             return found[0]
         name = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-        if name in ("README.md", "docs/README.md") and anchor:  # its lists are pages here
+        if name in ("README.md", "docs/README.md") and anchor:  # the README's lists are pages of the site
             to, anchor = posixpath.relpath(f"{anchor}/index.md", posixpath.dirname(place) or "."), ""
         elif name in PLACES:
             to = posixpath.relpath(PLACES[name], posixpath.dirname(place) or ".")

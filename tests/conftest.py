@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import none
 from threadpoolctl import threadpool_info, threadpool_limits
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of small products, most of a second thread's time is waiting
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # in small products a second thread mostly waits
 
 import drawn_order
 import process_state
@@ -51,9 +51,9 @@ settings.load_profile("no deadline")
 
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # without bytecode, each process that tests start compiles minicaffe anew
     BYTECODE = tempfile.TemporaryDirectory(prefix="minicaffe-bytecode-")
-    os.environ["PYTHONPYCACHEPREFIX"] = BYTECODE.name  # not beside the sources, as the variable asks
+    os.environ["PYTHONPYCACHEPREFIX"] = BYTECODE.name  # not next to the sources, which the variable forbids
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it starts with "&"
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores SIGINT for what it starts with "&"
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -145,7 +145,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m gpu`: files that have neither the fixture nor the mark. To collect them takes 6 s, under a sanitizer more."""
+    """With `-m gpu`, ignore files that have neither the fixture nor the mark, which saves seconds of collection."""
     if config.option.markexpr.startswith("gpu") and collection_path.suffix == ".py":
         return None if re.search("device|gpu", collection_path.read_text(encoding="utf-8")) else True
     return None
@@ -171,7 +171,7 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what collection made: it lives until the end, and a look at it takes 0.3 s."""
+    """Freeze the collected tests, which live until the end, so that the garbage collector skips them."""
     given(none())(lambda _: None)()  # Hypothesis asks the collector who holds its generator, and must find it unfrozen
     gc.collect()
     gc.freeze()
@@ -194,7 +194,7 @@ def pytest_runtest_teardown() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _prototxts_name_files_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What tests write to their tmp_path, the prototxts that they write may name."""
+    """Let the prototxts that tests write name files in their tmp_path."""
     minicaffe.allow_path(tmp_path_factory.getbasetemp())
 
 

@@ -79,7 +79,7 @@ layer {{ name: "attr_prob" type: "Softmax" bottom: "attr_score" top: "attr_prob"
 
 
 def convolution(bottom: str, place: str, channels: int, size: int = 1, relu: str = "") -> str:
-    """A convolution of res5 without bias, its BatchNorm and Scale, and perhaps a ReLU."""
+    """Return a convolution of res5 without bias, its BatchNorm and Scale, and perhaps a ReLU."""
     top = f"res{place}"
     shape = "kernel_size: 3 dilation: 2 pad: 2" if size == 3 else "kernel_size: 1"
     layers = [
@@ -93,7 +93,7 @@ def convolution(bottom: str, place: str, channels: int, size: int = 1, relu: str
 
 
 def res5() -> str:
-    """The last stage, on each roi: three blocks, the first with a convolution beside it."""
+    """Return the last stage, on each roi: three blocks, the first with a convolution in parallel."""
     text, bottom = convolution("roipool5", "5a_branch1", 2048), "roipool5"
     for block, beside in (("5a", "res5a_branch1"), ("5b", "res5a"), ("5c", "res5b")):
         text += convolution(bottom, f"{block}_branch2a", 512, relu="relu")
@@ -106,7 +106,7 @@ def res5() -> str:
 
 
 def prototxt() -> str:
-    """The net: py-R-FCN's layers up to res4b22, then the published ones."""
+    """Return the net: py-R-FCN's layers up to res4b22, then the published ones."""
     text = TRUNK.read_text()
     return text[: text.index('layer {\n    bottom: "res4b22"\n    top: "res5a_branch1"')] + HEAD % res5()
 
@@ -124,7 +124,7 @@ def make(folder: Path, *, brief: bool) -> None:
 
 
 def outputs(folder: Path) -> dict[str, np.ndarray]:
-    """The net's values on the scene, and the boxes in its pixels."""
+    """Return the net's values on the scene, and the boxes in its pixels."""
     settings = read_settings(folder / "net.yml")
     net = Net(folder / "test.prototxt", TEST, weights=folder / "net.safetensors", settings=settings, keep="outputs")
     wanted = ("rois", "cls_prob", "attr_prob", "pool5_flat")
@@ -136,8 +136,10 @@ def outputs(folder: Path) -> dict[str, np.ndarray]:
 
 
 def best_scores(boxes: np.ndarray, scores: np.ndarray, most: float) -> np.ndarray:
-    """For each box (R, 4), whose corners belong to it, the highest of its scores (R, C) in a class, the background apart, whose
-    NMS keeps it: from the best score down, a box is kept unless one that was kept covers more than `most` of both."""
+    """Return for each box (R, 4) the highest of its scores (R, C) over the classes, without background, whose NMS keeps it.
+
+    From the best score down, NMS keeps a box unless a kept one covers more than `most` of both. Corners belong to the box.
+    """
     left, top, right, bottom = boxes.T
     areas = (right - left + 1) * (bottom - top + 1)
     wide = np.minimum(right[:, None], right) - np.maximum(left[:, None], left) + 1
@@ -155,13 +157,13 @@ def best_scores(boxes: np.ndarray, scores: np.ndarray, most: float) -> np.ndarra
 
 
 def regions(best: np.ndarray, threshold: float, least: int, most: int) -> np.ndarray:
-    """The boxes taken: those from the threshold on, or if these are too few or too many, the best ones."""
+    """Return the boxes taken: those from the threshold on, or if these are too few or too many, the best ones."""
     taken = np.flatnonzero(best >= threshold)
     return taken if least <= len(taken) <= most else np.argsort(-best, kind="stable")[: least if len(taken) < least else most]
 
 
 def compare(folder: Path, expected: dict[str, np.ndarray], best: np.ndarray, choice: tuple[float, int, int]) -> bool:
-    """Whether the command's file holds what is expected; prints what it holds."""
+    """Return whether the command's file holds what is expected; prints what it holds."""
     threshold, least, most = choice
     words = [folder / "test.prototxt", folder / "net.safetensors", SCENE, "--cfg", folder / "net.yml", "--blob", "pool5_flat"]
     words += ["--threshold", threshold, "--min", least, "--max", most, "--out", folder / f"{threshold}-{least}-{most}"]

@@ -96,7 +96,7 @@ def timm_model(name: str) -> Any:
 
 
 def randomized(model: Any) -> Any:
-    """The model with other statistics and scales in its BatchNorms than those of a new one."""
+    """Return the model with other statistics and scales in its BatchNorms than those of a new one."""
     import torch
 
     torch.manual_seed(1)

@@ -53,7 +53,7 @@ def run(text: str) -> None:
 
 
 def car() -> Image.Image:
-    """The rear of a car with a plate, 480 x 360."""
+    """Return the rear of a car with a plate, 480 x 360."""
     picture = Image.new("RGB", (480, 360), (150, 160, 170))
     pen = ImageDraw.Draw(picture)
     pen.rectangle([0, 230, 480, 360], fill=(95, 93, 90))
@@ -69,7 +69,7 @@ def car() -> Image.Image:
 
 
 def face() -> Image.Image:
-    """A drawn face, 320 x 240."""
+    """Return a drawn face, 320 x 240."""
     picture = Image.new("RGB", (320, 240), (120, 140, 150))
     pen = ImageDraw.Draw(picture)
 

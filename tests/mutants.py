@@ -136,7 +136,7 @@ def mutants_of(room: str, path: Path) -> list[Mutant]:
         for new in changed(node):
             assert isinstance(node, ast.expr) and node.end_lineno is not None and node.end_col_offset is not None
             start, stop = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
-            # on as many lines as before: those of the tests that reach it stay where they were
+            # Keep the number of lines, so that the lines recorded for each test stay valid.
             text = "(" + ast.unparse(new) + "\n" * (node.end_lineno - node.lineno) + ")"
             old = source[start:stop].decode()
             found.append(Mutant(room, str(path.relative_to(TOP)), node.lineno, start, stop, " ".join(old.split()), text))
@@ -155,7 +155,7 @@ def drawn(count: int, seed: int, rooms: Sequence[str]) -> list[Mutant]:
 
 
 class Tests:
-    """Which tests reach a line, and how long each takes: from a run of the suite under coverage."""
+    """The tests that reach a line, and the seconds of each, from a run of the suite under coverage."""
 
     def __init__(self, folder: Path) -> None:
         self.data = folder / "coverage.sqlite"
@@ -178,7 +178,7 @@ class Tests:
             raise SystemExit(f"{self.data}: no test reaches a file of the repository")
 
     def _measure(self, folder: Path) -> None:
-        """In a copy, as mutants run: a test that fails there finds none."""
+        """Run the suite under coverage in a copy, as mutants run: a test that fails there finds no mutant."""
         folder.mkdir(parents=True, exist_ok=True)
         left_out = ("browser", "cpu_device", "cuda", "examples", "scaling", "test_docs.py", "torch")
         command = [sys.executable, "-m", "coverage", "run", f"--data-file={self.data}", "-m", "pytest", *QUIETLY]
@@ -245,7 +245,7 @@ class Copy:
         listed = self.top.parent / f"{self.top.parent.name}.tests"
         listed.write_text("\n".join(tests) + "\n", encoding="utf-8")
         start = time.monotonic()
-        # a limit on the time of the processor, with room to compile loops: other programs must not decide what a test finds
+        # Limit CPU time, with room to compile loops, so that other programs do not decide the result.
         command = [
             "bash",
             "-c",

@@ -40,7 +40,7 @@ UNCOMPARED = {"Accuracy", "Silence", "DetectionEvaluate", "HDF5Output", "Detecti
 
 
 def without_ends(net: Net) -> caffe_pb2.NetParameter:
-    """The net without losses, accuracies, and inputs and Splits that only these read."""
+    """Return the net without losses, accuracies, and inputs and Splits that only these read."""
     param, read = caffe_pb2.NetParameter(name=net.name), set[str]()
     kept = []
     for layer in reversed(net.layers):
@@ -61,7 +61,7 @@ def without_ends(net: Net) -> caffe_pb2.NetParameter:
 
 
 def compare(path: Path, most: float) -> tuple[float, str]:
-    """The largest relative difference of any blob, and which it is."""
+    """Return the largest relative difference of any blob, and the blob's name."""
     published = read_net(path).param.layer
     made = build(path, TEST)
     layers = len(made.net.layers)
@@ -99,7 +99,7 @@ def compare(path: Path, most: float) -> tuple[float, str]:
 
 
 def fractional_priors(net: Net) -> set[str]:
-    """The priors, also joined, of sizes that SSD's code cuts to whole numbers, and OpenCV's does not."""
+    """Return the priors, also joined, of sizes that SSD's code cuts to whole numbers, and OpenCV's does not."""
     found: set[str] = set()
     for layer in net.layers:
         sizes = [*layer.param.prior_box_param.min_size, *layer.param.prior_box_param.max_size]
@@ -109,7 +109,7 @@ def fractional_priors(net: Net) -> set[str]:
 
 
 def one_image(net: Net) -> None:
-    """One image an input, where the net takes it."""
+    """Reshape each input to one image, if the net accepts it."""
     shapes = {name: net.blobs[name].shape for name in net.inputs}
     try:
         for name, shape in shapes.items():
@@ -130,10 +130,10 @@ def opencv_blobs(net: Net) -> dict[str, np.ndarray]:
     for name in net.inputs:
         model.setInput(net.blobs[name].data, name)
     shared = Counter(layer.name for layer in net.layers)
-    layers = {name for name in model.getLayerNames() if shared[name] < 2}  # outputs are asked for by a layer's name
+    layers = {name for name in model.getLayerNames() if shared[name] < 2}  # outputs are requested by layer name
     last = {top: (layer.name, j) for layer in net.layers for j, top in enumerate(layer.param.top)}
     wanted = {top: place for top, place in last.items() if place[0] in layers and net.layer_dict[place[0]].type != "Split"}
-    names = sorted({name for name, j in wanted.values() if j == 0})  # it reuses the memory of a layer's other tops
+    names = sorted({name for name, j in wanted.values() if j == 0})  # OpenCV reuses the memory of a layer's other tops
     found = dict(zip(names, model.forwardAndRetrieve(names), strict=True))
     return {top: found[name][0] for top, (name, j) in wanted.items() if j == 0}
 

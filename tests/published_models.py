@@ -42,7 +42,7 @@ def is_train(path: Path) -> bool:
 
 
 def settings_of(path: Path) -> DetectionSettings:
-    """The project's own yml for a net, by its folder."""
+    """Return the project's own yml for a net, by its folder."""
     project = path.relative_to(MODELS).parts[0]
     folder = next(part for part in path.parts if part.startswith(("rfcn_", "faster_rcnn_", "fast_rcnn")))
     ohem = "_ohem" if "ohem" in path.stem and not folder.endswith("ohem") else ""
@@ -97,7 +97,7 @@ def made_rois(count: int, size: tuple[int, ...]) -> np.ndarray:
 
 
 def made_roidb(classes: int) -> list[dict[str, object]]:
-    """The photographs, with three made-up boxes each."""
+    """Return the photographs, with three made-up boxes each."""
     random = np.random.default_rng(2)
     entries: list[dict[str, object]] = []
     for photo in sorted(PHOTOS.glob("*.jpg")):
@@ -110,7 +110,7 @@ def made_roidb(classes: int) -> list[dict[str, object]]:
 
 
 def solver_of(path: Path) -> caffe_pb2.SolverParameter:
-    """A low rate: random weights give gradients that no trained net has."""
+    """Return a solver with a low rate, since random weights give larger gradients than trained ones."""
     return caffe_pb2.SolverParameter(train_net=str(path), base_lr=1e-4, lr_policy="fixed", momentum=0.9, weight_decay=5e-4)
 
 

@@ -54,7 +54,7 @@ class Impossible(Exception):
 
 
 class Differs(Exception):
-    """What is not the same after a trip."""
+    """A difference after a trip."""
 
 
 def onnx_trip(name: str, net: Net, folder: Path) -> str:
@@ -165,7 +165,7 @@ def boxes_trip(name: str, net: Net, folder: Path) -> str:
 
 
 def largest(found: Sequence[Difference], tolerance: float = TOLERANCE) -> str:
-    """The largest relative difference. Raises Differs."""
+    """Return the largest relative difference. Raises Differs."""
     worst = max(found, key=lambda one: one.relative, default=difference("nothing was compared", np.zeros(0), np.zeros(1)))
     if not worst.relative <= tolerance:
         raise Differs(f"{worst.name}: {worst.relative:.1e} {worst.note}".rstrip())

@@ -28,7 +28,7 @@ def nothing_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory."""
+    """Return the working directory."""
     folder = tmp_path / "inside"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -37,7 +37,7 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder beside it, with one of everything that a prototxt can name."""
+    """Return a folder next to the working directory, with one of everything that a prototxt can name."""
     folder = tmp_path / "outside"
     folder.mkdir()
     (folder / "cat.png").write_bytes(encode_image(PIXELS, "png"))

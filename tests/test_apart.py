@@ -67,7 +67,7 @@ def test_those_that_the_process_may_use() -> None:
 
 
 def test_a_thread_is_woken_on_another_core_than_its_wakers(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    for core in (HERE, HERE, OTHER, HERE):  # whoever wakes it, before it has come
+    for core in (HERE, HERE, OTHER, HERE):  # the waker's core, before the sleeper has woken
         on_core(monkeypatch, core)
         sleeper.apart.send_away(0)
         assert sleeper.cores() == ALL - {core}
@@ -92,7 +92,7 @@ def test_a_thread_is_let_back_though_its_waker_was_interrupted(sleeper: Sleeper,
 
 
 def test_a_thread_with_one_core_stays_there(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As somebody may have said since it began; and it may do so again."""
+    """A user may have set its affinity since it began, and may change it later."""
     on_core(monkeypatch, HERE)
     for mine in ({HERE}, {OTHER}):
         os.sched_setaffinity(sleeper.native_id or 0, mine)

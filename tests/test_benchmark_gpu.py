@@ -48,7 +48,7 @@ def one_microsecond(run: Any) -> float:
 
 
 def test_floors_are_the_bytes_over_the_bandwidth(gpu: ModuleType) -> None:
-    """What the H200's figures were made of: 4.3 TB/s and every byte once."""
+    """The H200's figures assume 4.3 TB/s, with every byte moved once."""
     for case in gpu.CASES:
         for i, count in enumerate((300, 2000)):
             out = count * case.channels * 49 if "PS" not in case.name else count * case.channels
@@ -99,7 +99,7 @@ def test_a_net(gpu: ModuleType, gpu_mode: None, monkeypatch: pytest.MonkeyPatch)
     works = [("forward", "float32"), ("forward", "TF32"), ("forward, backward", "float32"), ("forward, backward", "TF32")]
     assert [(row.work, row.precision) for row in rows] == works
     assert all(row.ours > 0 and row.rois > 30 and row.cells()[6:] == ["", "", ""] for row in rows)
-    assert 0 < rows[0].memory < rows[2].memory  # gradients
+    assert 0 < rows[0].memory < rows[2].memory  # gradients take memory
     assert not blas.tf32_allowed()
 
 

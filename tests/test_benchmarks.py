@@ -77,7 +77,7 @@ def test_a_peer_has_a_ratio_to_each_of_ours(report: ModuleType) -> None:
 
 
 def test_written_ratios_are_kept_in_the_history(report: ModuleType, document: Path, log: Path) -> None:
-    """One entry for each peer of each run, also where a later run has replaced the row in the document; a picture of them."""
+    """Each peer of each run has an entry, even if a later run has replaced the row in the document. A picture shows them."""
     table = report.Table("some", ("layer", "threads"), ("minicaffe", "minicaffe, fast", "peer", "other"))
     table.add(report.Row(("a, b", "2"), {"minicaffe": 0.2, "minicaffe, fast": 0.1, "peer": 0.3}))
     table.write(document, log)
@@ -325,7 +325,7 @@ def test_images_that_fail_end_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_what_caffe_lacks_it_is_given_or_runs_as_python_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With BVLC's layer types: rois as an input, ROIPooling by roi.cpp's loop, and Dropout as py-R-FCN's TEST scales."""
+    """With BVLC's types, rois are an input, ROIPooling is roi.cpp's loop, and Dropout scales in TEST as py-R-FCN's."""
     caffe = module("caffe", monkeypatch)
     monkeypatch.setattr(caffe, "library", lambda: Path("roi.so"))
     text = """

@@ -145,14 +145,14 @@ def test_repr() -> None:
 
 def test_what_is_surely_unchanged() -> None:
     blobs = [Blob((2, 3)), Blob((4,))]
-    assert not Unchanged(blobs).holds()  # without memory there is nothing to look at
+    assert not Unchanged(blobs).holds()  # without memory there is nothing to watch
     for blob in blobs:
         blob.data[...] = 1
     seen, both = Unchanged(blobs), Unchanged.joined([Unchanged(blobs[:1]), Unchanged(blobs[1:])])
     assert seen.holds() and both.holds()
     blobs[1].read_data()
     assert seen.holds()
-    view = blobs[0].data_for_loops()  # whoever asks for it only reads
+    view = blobs[0].data_for_loops()  # loops only read this view
     assert seen.holds()
     assert not Unchanged(blobs).holds()  # but it can be written to
     assert not Unchanged.joined([Unchanged(blobs[1:]), Unchanged(blobs)]).holds()

@@ -61,7 +61,7 @@ def net_of(keep: Any, text: str = TEXT, phase: int = TEST) -> Net:
 
 
 def freed_message(net: Net) -> set[str]:
-    """The blobs that hold nothing."""
+    """Return the blobs that hold nothing."""
     names = set()
     for name, blob in net.blobs.items():
         try:
@@ -76,7 +76,7 @@ INNER = {"a", "b", "flat", "map", "sum"}
 
 
 def inner(net: Net) -> set[str]:
-    """The names without those that the net gives to Splits."""
+    """Return the names without those that the net gives to Splits."""
     return {name.split("_")[0] for name in freed_message(net)}
 
 
@@ -192,7 +192,7 @@ BATCH_NORM = (
 
 @pytest.mark.parametrize("phase", [TEST, TRAIN])
 def test_batch_norm_keeps_nothing_where_no_backward_comes(phase: int) -> None:
-    """Its numbers are the same, and its input, where it has a top of its own."""
+    """Its numbers stay the same, and so does its input if it has a top of its own."""
     whole, net = net_of("all", BATCH_NORM, phase), net_of("outputs", BATCH_NORM, phase)
     before = net.blobs["data"].data.copy()
     np.testing.assert_array_equal(net.forward()["apart"], whole.forward()["apart"])
@@ -269,7 +269,7 @@ def test_memory_given_back_stays_with_who_holds_it() -> None:
     ("keep", "phase"), [pytest.param("all", TEST, marks=pytest.mark.slow), ("outputs", TEST), ("all", TRAIN)]
 )
 def test_reshapes_to_random_sizes_do_not_leak(keep: str, phase: int) -> None:
-    """Of 90 runs, which take long; training also runs forward."""
+    """The 90 runs take long. Training also runs forward."""
     loss = 'layer { name: "loss" type: "Reduction" bottom: "out" top: "loss" loss_weight: 1 }'
     text = TEXT.replace('bottom: "map" bottom: "b" bottom: "fixed"', 'bottom: "b" bottom: "b"') + loss * (phase == TRAIN)
     net, random = net_of(keep, text, phase), np.random.default_rng(1)
@@ -282,14 +282,14 @@ def test_reshapes_to_random_sizes_do_not_leak(keep: str, phase: int) -> None:
         else:
             net.forward()
 
-    sizes = random.integers(4, 40, (30, 2))  # tables of where a size's windows lie are kept, for so many sizes and no more
+    sizes = random.integers(4, 40, (30, 2))  # window tables are cached for a bounded number of sizes
 
     def held_after(which: Iterable[int]) -> int:
-        """The bytes held after runs at these sizes."""
+        """Return the bytes held after runs at these sizes."""
         for i in which:
             run(*sizes[i])
         for thread in threading.enumerate():
-            if thread.name == jit.AHEAD:  # what it compiles is no leak
+            if thread.name == jit.AHEAD:  # compiled loops are no leak
                 thread.join()
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
@@ -301,10 +301,10 @@ def test_reshapes_to_random_sizes_do_not_leak(keep: str, phase: int) -> None:
         after = held_after(random.integers(0, 30, 60))
     finally:
         tracemalloc.stop()
-    assert after < before + 50_000  # a leaked blob for each run would be millions
+    assert after < before + 50_000  # leaking a blob per run would take millions of bytes
 
 
-# Memory that layers share which run as one list of jobs.
+# Memory that layers in one list of jobs share.
 
 
 KINDS = {
@@ -320,7 +320,7 @@ KINDS = {
     "power": '"Power" power_param { power: 2 }',  # its step is not kept
 }
 BACK = {
-    "double": '"Pooling" pooling_param { kernel_size: 2 }',  # of twice as many images: nobody else reads it
+    "double": '"Pooling" pooling_param { kernel_size: 2 }',  # halves the images that Concat doubled: nobody else reads its top
     "turn": '"Permute" permute_param { order: [0, 3, 1, 2] }',
     "flat": '"Reshape" reshape_param { shape { dim: [-1, 6, 9, 7] } }',
     "conv": '"ReLU"',
@@ -328,7 +328,7 @@ BACK = {
 
 
 def random_text(random: np.random.Generator) -> str:
-    """A net of layers whose steps are kept, each reading what any before has made."""
+    """Return a net of layers whose steps are kept, each reading blobs of layers before it."""
     made = ["data"]
     text = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 6 dim: 9 dim: 7 } } }\n'
     for i in range(int(random.integers(4, 16))):
@@ -405,7 +405,7 @@ def memory_of(kilobytes: int) -> SyncedMemory:
 
 
 def test_small_blobs_lie_where_none_has_lain_for_the_longest_time() -> None:
-    """A large one, then five small ones, each the input of the next; behind the large one others lie already."""
+    """A large blob, then five small ones, each the input of the next. Other blobs already lie after the large one."""
     large, *small = [memory_of(size) for size in (32, 7, 7, 7, 7, 7)]
     borrowed = {large: needs(0, 1)} | {one: needs(1 + i, 2 + i) for i, one in enumerate(small)}
     starts = {large: 0} | {one: (32 - 32 * (i % 2)) << 10 for i, one in enumerate(small)}

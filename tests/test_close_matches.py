@@ -16,7 +16,7 @@ NAMES = st.lists(st.text("abc_1", min_size=1, max_size=LONGEST), max_size=TRIED,
 @given(st.text("abc_1", min_size=1, max_size=LONGEST), NAMES, st.integers(1, 3), st.sampled_from([0.5, 0.6, 0.75]))
 def test_it_is_the_one_that_difflib_finds(name: str, known: list[str], most: int, least: float) -> None:
     found, wanted = nearest(name, known, most, least), get_close_matches(name, known, most, least)
-    assert sorted(found) == sorted(wanted) or len(found) == len(wanted) == most  # among equals any may be left out
+    assert sorted(found) == sorted(wanted) or len(found) == len(wanted) == most  # either may leave out any of equal names
 
 
 def test_it_is_found_among_many() -> None:

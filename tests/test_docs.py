@@ -60,7 +60,7 @@ class Block:
         return [(number, part.strip()) for number, line in found for part in line.split("&&") if is_command(part)]
 
     def shown(self, number: int) -> list[str]:
-        """What is shown of the output of the command in this line, without lines that are cut short."""
+        """Return the shown output of the command in this line, without shortened lines."""
         after = itertools.takewhile(lambda line: not line.startswith("$ "), self.lines[number - self.first + 1 :])
         return [line for line in after if line.strip() and "..." not in line]
 
@@ -84,7 +84,7 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def program(document: Path) -> str:
-    """The runnable blocks as a program whose lines are the document's."""
+    """Return the runnable blocks as a program whose lines are the document's."""
     text = document.read_text(encoding="utf-8")
     lines = [""] * len(text.splitlines())
     for block in blocks(text):
@@ -98,7 +98,7 @@ def program(document: Path) -> str:
 
 
 def promised(document: Path) -> list[str]:
-    """What the python blocks say that their lines print."""
+    """Return the outputs that the python blocks promise."""
     lines = [line for block in blocks(document.read_text(encoding="utf-8")) if block.info in RUN for line in block.lines]
     return [found[1].rstrip() for line in lines if (found := re.search(r"^ *print\(.*\)  # (.*)$", line))]
 
@@ -109,7 +109,7 @@ LONG = ("command-line.md", "gpu.md", "porting.md", "trace.md", "training.md")
 
 
 def can_run(document: Path) -> bool:
-    """Whether a document has blocks to run, and PyTorch is installed if they import it."""
+    """Return whether a document has blocks to run, and PyTorch is installed if they import it."""
     text = program(document)
     return bool(text.strip()) and (find_spec("torch") is not None or not re.search(r"^import torch$", text, re.M))
 
@@ -194,14 +194,14 @@ def options_of(command: str) -> set[str]:
 
 
 def check_command(command: str) -> None:
-    """The command, its options, and that no numbers stand where a file does."""
+    """Check the command and its options, and that no number takes the place of a file."""
     words = shlex.split(command, comments=True)[1:]
     if words[0] in ("--help", "--version", "--install-completion", "COMMAND") or words[0].isupper():
         return
     if words[0] == "--debug":
         words = words[1:]
     assert words[0] in (*COMMANDS, *HIDDEN), command
-    if words[0] == "script":  # what stands behind the script's name is its own
+    if words[0] == "script":  # words after the script's name are its own
         words = [words[0], *itertools.takewhile(lambda word: word.startswith("--"), words[1:])]
     options = options_of(words[0])
     for before, word in itertools.pairwise(words):

@@ -81,7 +81,7 @@ PIECES = (
 
 
 def pieces() -> dict[str, Array]:
-    """All blobs, their diffs and the weights' gradients of a net of the layers that run on threads, in TRAIN."""
+    """Return all blobs, their diffs and the weights' gradients of a net of the layers that run on threads, in TRAIN."""
     minicaffe.set_random_seed(3)
     net = Net(parse_net(PIECES.replace("'", '"')), TRAIN)
     random = np.random.default_rng(0)
@@ -90,7 +90,7 @@ def pieces() -> dict[str, Array]:
     net.forward(data=random.normal(size=(2, 3, 61, 83)), rois=rois)
     for name in net.outputs:
         net.blobs[name].diff[...] = random.normal(size=net.blobs[name].shape)
-    net.blobs["few"].diff[...] *= random.random(net.blobs["few"].shape[-2:]) < 0.1  # of so few windows the gradients are
+    net.blobs["few"].diff[...] *= random.random(net.blobs["few"].shape[-2:]) < 0.1  # only a few windows have gradients
     with patch.object(gradients, "LEAST", 1):
         net.backward()
     found = {name: blob.data.copy() for name, blob in net.blobs.items()}
@@ -99,7 +99,7 @@ def pieces() -> dict[str, Array]:
 
 
 def detectors() -> dict[str, Array]:
-    """All blobs of the shapes detectors on noise, in TEST."""
+    """Return all blobs of the shapes detectors on noise, in TEST."""
     found = {}
     for kind in ("rfcn", "faster_rcnn"):
         net = Net(SHAPES / kind / "test.prototxt", TEST, weights=SHAPES / kind / f"shapes_{kind}.caffemodel")
@@ -110,7 +110,7 @@ def detectors() -> dict[str, Array]:
 
 
 def unequal(runs: int) -> Iterator[str]:
-    """What differs from the result of 1 thread, run by run."""
+    """Yield the differences from the result of 1 thread, run by run."""
     for made, counts in ((pieces, (1, 2, 3, 8)), (detectors, (1, 3) if runs == 1 else (1, 2, 3, 8))):
         minicaffe.set_num_threads(1)
         expected = made()

@@ -100,7 +100,7 @@ def test_a_pasted_word_is_the_same_to_a_shell(word: str) -> None:
 
 
 def test_a_missing_file_has_one_message(tmp_path: Path) -> None:
-    """With a close match in its folder, or the folder that is missing too."""
+    """It names a close match in the folder, or the missing folder."""
     (tmp_path / "test.prototxt").write_text("")
     with pytest.raises(PrototxtError, match=r"tset\.prototxt: no such file; did you mean test\.prototxt\?$"):
         read_net(tmp_path / "tset.prototxt")

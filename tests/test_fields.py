@@ -24,7 +24,7 @@ RELIABILITY = Path(__file__).parents[1] / "docs" / "reliability.md"
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="bounds the memory in Linux's way")
 def test_a_short_round() -> None:
-    """Of 200 cases, as NumPy computes; .ci/full takes 30 seconds, with other cases and compiled loops."""
+    """The round has 200 cases, computed by NumPy. .ci/full runs 30 seconds, with other cases and compiled loops."""
     for module in ("h5py", "lmdb"):
         pytest.importorskip(module)
     command = [sys.executable, str(FIELDS), "--cases", "200", "--seed", "3"]

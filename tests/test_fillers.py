@@ -193,7 +193,7 @@ def test_diagonal_by_hand() -> None:
 
 
 def test_msras_alpha() -> None:
-    """The slope of a PReLU behind it: the deviation of alpha 0 divided by sqrt(1 + alpha^2)."""
+    """alpha is the slope of a following PReLU: the deviation of alpha 0 is divided by sqrt(1 + alpha^2)."""
     rng.set_random_seed(3)
     plain = filled(SHAPE, type="msra")
     rng.set_random_seed(3)
@@ -209,7 +209,7 @@ def test_a_files_numbers(tmp_path_factory: pytest.TempPathFactory, numbers: list
 
 
 def test_a_file_beside_the_prototxt_fills_a_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its name is as a source's: from the working directory."""
+    """Its name is relative to the working directory, like a source's."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "theta.txt").write_text("1 0 0\n0 1 0.5")
     text = """

@@ -25,7 +25,7 @@ def test_the_least_fuzzed_come_first() -> None:
 
 
 def test_the_page_has_the_tallys_table() -> None:
-    """Where it has not: python tests/fuzz/tally.py."""
+    """If it lacks the table, run python tests/fuzz/tally.py."""
     page = tally.PAGE.read_text(encoding="utf-8")
     assert page == tally.with_table(page, tally.read(tally.TALLY))
 

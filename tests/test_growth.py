@@ -64,7 +64,7 @@ class Case(NamedTuple):
 
 
 def text(form: Callable[[int], str], message: str = "") -> Case:
-    """A net's text; message: of the error that it must end in."""
+    """Return a net's text; message: of the error that it must end in."""
 
     def prepare(n: int, folder: Path) -> Run:
         written = form(n)
@@ -131,7 +131,8 @@ TEXTS = {
 }
 for _name in ("layers", "layers of V1", "layers of V0"):
     TEXTS[_name] = TEXTS[_name]._replace(most=LAYERS)
-TEXTS["digits of an integer"] = TEXTS["digits of an integer"]._replace(start=1024)  # with fewer it says how large it may be
+# With fewer digits the error states the range.
+TEXTS["digits of an integer"] = TEXTS["digits of an integer"]._replace(start=1024)
 
 # Nets.
 
@@ -147,7 +148,7 @@ def chain(layer: Callable[[int], str]) -> Callable[[int], str]:
 
 
 def chain_of_signs(n: int) -> str:
-    """A chain whose layers have numbers of signs as names, which Python has not: each is _."""
+    """Return a chain whose layers have numbers of signs as names, which Python replaces by _."""
     signs = str.maketrans("01234567", ".,:;/-+*")
     return INPUT.replace('"x"', '"x0"') + "\n".join(
         f'layer {{ name: "{format(i, "o").translate(signs)}" bottom: "x{i}" top: "x{i + 1}" {IP} }}' for i in range(n)
@@ -159,7 +160,7 @@ def readers(n: int) -> str:
 
 
 def many(bottoms: bool, tops: bool, rest: str, made: bool = False) -> Callable[[int], str]:
-    """One layer with n bottoms (the input's, or of n inputs), or n tops."""
+    """Return one layer with n bottoms (the input's, or of n inputs), or n tops."""
 
     def form(n: int) -> str:
         top = "".join(f'top: "t{i}" ' for i in range(n if tops else 1))
@@ -346,7 +347,7 @@ def retargeted(form: Callable[[int], str]) -> Case:
 
 
 def fresh(folder: Path) -> Path:
-    """A folder of its own for each n, whose runs take turns."""
+    """Return a folder of its own for each n, whose runs take turns."""
     new = folder / f"{len(list(folder.iterdir()))}"
     new.mkdir()
     return new
@@ -404,7 +405,7 @@ BINARY = {
 
 
 def whole(read: Callable[[str], object], name: str = "net.caffemodel") -> Case:
-    """A file of the weights of n layers."""
+    """Return a file of the weights of n layers."""
 
     def prepare(n: int, folder: Path) -> Run:
         path = stored_net(n, fresh(folder), name)
@@ -528,7 +529,7 @@ YAML = {
     "YAML: keys without values": yaml(lambda n: "? a\n" * n, ""),
 }
 
-# Names that are not there, and messages.
+# Unknown names, and messages.
 
 
 def near(n: int, folder: Path) -> Run:
@@ -573,7 +574,7 @@ CASES = {**TEXTS, **MADE, **RETARGETED, **BINARY, **STORED, **READ, **YAML, **HI
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_time_grows_as_the_file(name: str, tmp_path: Path) -> None:
-    """It measures times, also of what C functions do in one call."""
+    """The test measures times, which include the work of single calls of C functions."""
     case = CASES[name]
     check_growth(lambda n: case.prepare(n, tmp_path), case.start, case.most)
 

@@ -33,7 +33,7 @@ def test_the_catalogue_is_the_one_module_of_layers_beside_the_families() -> None
 
 
 def test_layer_is_small() -> None:
-    """What fewer than four types need belongs to those types' base class, or to the tool that asks."""
+    """Members that fewer than four types need belong to the types' base class, or to the tool that reads them."""
     own = {name for name in vars(Layer) if not name.startswith("__") or name in ("__init__", "__setattr__", "__delattr__")}
     methods = {name for name in own if callable(getattr(Layer, name)) or isinstance(vars(Layer)[name], property)}
     attributes = own - methods | set(Layer.__annotations__)
@@ -49,7 +49,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     )
     edges = {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
     assert len(edges) > 400
-    edges["minicaffe.layers"].discard("minicaffe.pycaffe.net_spec")  # NetSpec's functions: at their first use
+    edges["minicaffe.layers"].discard("minicaffe.pycaffe.net_spec")  # imported when NetSpec's functions are first used
     tuple(TopologicalSorter(edges).static_order())  # CycleError names a cycle
 
 
@@ -100,7 +100,7 @@ def test_pycuda_is_imported_in_one_module() -> None:
 
 @pytest.fixture(scope="module")
 def without_links(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout as git makes it where it may make no links."""
+    """Return a checkout as git makes it without symbolic links."""
     if not (ROOT / ".git").exists():
         pytest.skip("needs git's checkout")
     folder = tmp_path_factory.mktemp("clone") / "minicaffe"

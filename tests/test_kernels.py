@@ -146,7 +146,7 @@ def test_any_value_may_be_set_on_a_layer_whose_step_is_kept() -> None:
     assert case.layer.changes == changes > 0
     case.layer.mine = Odd()
     assert case.layer.changes > changes
-    case.layer.choice = None  # as the class has it
+    case.layer.choice = None  # equal to the class's
     assert case.layer.changes == changes + 2
     del case.layer.name
     assert case.layer.changes > changes + 2

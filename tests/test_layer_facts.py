@@ -80,7 +80,7 @@ def test_names_of_weights() -> None:
 
 
 def test_a_class_that_does_not_say_counts_as_unknown(tmp_path: Path) -> None:
-    """As a dash, also in the total, and never as 0."""
+    """It is shown as a dash, also in the total, and never as 0."""
 
     class Attention(Layer):
         def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -206,7 +206,7 @@ CASES: list[tuple[str, list[Array]]] = [
 
 
 def made(text: str, arrays: list[Array], phase: Phase, in_place: bool = False) -> tuple[Layer, list[Blob], list[Blob]]:
-    """A layer and its blobs, whose data are in memory."""
+    """Return a layer and its blobs, whose data are in memory."""
     param = caffe_pb2.LayerParameter(name="layer")
     text_format.Merge(text, param)
     bottom = [Blob(array.shape) for array in arrays]
@@ -226,7 +226,7 @@ def made(text: str, arrays: list[Array], phase: Phase, in_place: bool = False) -
 
 @pytest.fixture(scope="module", autouse=True)
 def _frozen() -> None:
-    """Each case below asks for a garbage collection: spare it the reports of the thousands of tests that ran before."""
+    """Freeze the reports of earlier tests, since each case below runs a garbage collection."""
     gc.collect()
     gc.freeze()
 
@@ -243,7 +243,7 @@ def measured(layer: Layer, bottom: list[Blob], top: list[Blob]) -> tuple[int, in
 
 
 def assert_as_told(working: int, told: int) -> None:
-    """What layers tell is for NumPy's way; compiled loops may take less."""
+    """Compare with NumPy's way, which the layers' bytes describe. Compiled loops may take less."""
     if kernels.compiled():
         assert working <= 1.15 * told + BLOCKS
     else:
@@ -259,7 +259,7 @@ QUICK = {
 
 
 def mark(text: str, arrays: list[Array], in_place: bool = False) -> tuple[pytest.MarkDecorator, ...]:
-    """The mark of a case that takes long beside a quick one of the same kind."""
+    """Return the mark of a slow case that has a quick one of the same kind."""
     return () if text.split('"')[1] in QUICK and len(arrays[-1]) not in (125, 2000) and not in_place else (pytest.mark.slow,)
 
 
@@ -328,7 +328,7 @@ def test_bytes_of_a_forward_and_a_backward_over_rois(text: str, arrays: list[Arr
 )
 @pytest.mark.usefixtures("one_thread")
 def test_bytes_of_a_convolutions_steps(text: str, shape: tuple[int, ...], propagate: bool) -> None:
-    """It needs maps large enough to see every copy of one."""
+    """The maps are large enough for every copy of one to show."""
     layer, bottom, top = made(text, [maps(*shape)], TRAIN)
     for blob in (*bottom, *top, *layer.blobs):
         blob.diff[...] = 1
@@ -341,7 +341,7 @@ def test_bytes_of_a_convolutions_steps(text: str, shape: tuple[int, ...], propag
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        thread = threading.Thread(target=steps)  # which keeps no temporary memory yet
+        thread = threading.Thread(target=steps)  # a new thread holds no temporary memory yet
         thread.start()
         thread.join()
         working = tracemalloc.get_traced_memory()[1] - before
@@ -363,7 +363,7 @@ def test_bytes_of_a_convolutions_steps(text: str, shape: tuple[int, ...], propag
 )
 @pytest.mark.usefixtures("one_thread")
 def test_bytes_of_a_block_of_stochastic_pooling(shape: tuple[int, ...], windows: str, phase: Phase) -> None:
-    """All that it takes is one block's, and a map may be larger than a block."""
+    """It takes the memory of one block only, and a map may be larger than a block."""
     text = f'type: "Pooling" pooling_param {{ pool: STOCHASTIC {windows} }}'
     layer, bottom, top = made(text, [abs(maps(*shape))], phase)
     top[0].diff[...], bottom[0].diff[...] = 1, 1
@@ -436,8 +436,10 @@ def test_the_engine_names_no_layer_class() -> None:
 
 
 def test_which_forwards_must_follow_each_other() -> None:
-    """Those of types with a state to resume from, of random numbers also in TEST, and of files; setup adds DummyData and
-    DetectionOutput, and NVIDIA's BatchNorm counts in TRAIN alone."""
+    """Types with a state to resume from, with random numbers also in TEST, and with files.
+
+    setup adds DummyData and DetectionOutput. NVIDIA's BatchNorm counts only in TRAIN.
+    """
     found = {kind for kind in KINDS if CATALOGUE[kind].stateful}
     keeps_state = {kind for kind in KINDS if issubclass(CATALOGUE[kind], Resumable)}
     assert keeps_state - found == {"BatchNorm", "DetectionOutput"}

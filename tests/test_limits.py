@@ -46,7 +46,7 @@ def test_elements_of_a_blob(tmp_path: Path) -> None:
         Blob((2, 15))
     with pytest.raises(LayerError, match=r'Input layer "x": shape \(2, 3, 5\).*prototxt:1\)'):
         Net(net(tmp_path, INPUT), TEST)
-    with pytest.raises(BlobError, match=r"\(0, 5, 6\) has 30 elements"):  # of what has no items, those of one
+    with pytest.raises(BlobError, match=r"\(0, 5, 6\) has 30 elements"):  # without items, the elements of one item count
         Blob((0, 5, 6))
     limits.blob_elements = 2**40
     with pytest.raises(BlobError, match=r"more than the 2147483647 that a blob may have$"):
@@ -89,7 +89,7 @@ PADDED = (
 
 @pytest.mark.parametrize("inside", PADDED)
 def test_bytes_that_a_layer_takes_on_its_way(tmp_path: Path, inside: str) -> None:
-    """Of a small map, and for a small one, beside the blobs; compiled loops may do without."""
+    """Input and output are small, but the temporary array is not. Compiled loops may do without it."""
     limits.bytes = 10**8
     text = f'input: "x" input_shape {{ dim: 1 dim: 1 dim: 4 dim: 4 }} layer {{ name: "l" bottom: "x" top: "y" {inside} }}'
     made = Net(net(tmp_path, text), TEST)
@@ -102,7 +102,7 @@ def test_bytes_that_a_layer_takes_on_its_way(tmp_path: Path, inside: str) -> Non
 
 @pytest.mark.usefixtures("loops_way")
 def test_bytes_that_compiled_loops_do_not_take(tmp_path: Path) -> None:
-    """Of a kernel that reaches far off the map: NumPy makes a map of its reach."""
+    """The kernel reaches far off the map, and only NumPy makes a map of its reach."""
     limits.bytes = 10**8
     inside = "num_output: 1 kernel_size: 3 pad: 20000 dilation: 20000 bias_term: false weight_filler { value: 2 }"
     text = INPUT.replace("dim: 2 dim: 3 dim: 5", "dim: 1 dim: 1 dim: 4 dim: 5")
@@ -138,7 +138,7 @@ def test_pixels_of_an_image(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["png", "jpg", "bmp", "tif", "webp"])
 def test_pillows_own_limit_of_pixels_is_not_ours(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Which is half of what it refuses; and it stays for others."""
+    """Pillow warns at half of the size that it refuses. Its limit stays in force for other code."""
     data = encode_image(np.zeros((4, 5, 3), np.uint8), kind)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 9)
     assert read_image(data).shape == (4, 5, 3)
@@ -165,7 +165,7 @@ def test_an_image_bomb(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [Param.LINEAR, Param.AREA, Param.NEAREST, Param.CUBIC, Param.LANCZOS4])
 def test_pixels_of_a_resized_image(mode: int) -> None:
-    """Also where one side grows and the other shrinks: there is no larger image in between."""
+    """If one side grows and the other shrinks, there is no larger image in between."""
     image = np.zeros((3, 5, 2), np.uint8)
     limits.pixels = 28
     fit = {"interp_mode": [mode], "resize_mode": Param.FIT_LARGE_SIZE_AND_PAD}
@@ -191,7 +191,7 @@ def test_pixels_of_a_resized_image(mode: int) -> None:
 
 
 def test_one_wide_row_becomes_many_in_few_strips(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A strip has few rows where it reads many pixels, and here all rows read one."""
+    """A strip has few rows if it reads many pixels, but here all rows read the same one."""
     heights: list[int] = []
     made = image_bytes._resized_rows
     monkeypatch.setattr(image_bytes, "_resized_rows", lambda pixels, y, x: heights.append(len(y[0])) or made(pixels, y, x))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks for memory
 
 
 def shapes() -> Callable[[], object]:
-    """One detection, in an image of one of three sizes, in turn."""
+    """Return a function that runs one detection, on images of three sizes in turn."""
     made = SHAPES / "rfcn"
     settings, sizes = read_settings(SHAPES / "shapes.yml"), cycle([(60, 80), (80, 60), (70, 70)])
     net = Net(made / "test.prototxt", TEST, weights=made / "shapes_rfcn.caffemodel")
@@ -54,8 +54,10 @@ def test_a_run_leaves_nothing(
 
 @pytest.mark.slow
 def test_memory_stays_flat(tmp_path: Path) -> None:
-    """In a process of its own, which takes long: what other tests keep, or let go, moves the figure by more than GROWTH. By
-    half-way most tables of calls have been made once; after 20 sizes they had not, and the allocator's waves came on top."""
+    """Run in a separate process, which takes long: memory of other tests would move the figure by more than GROWTH.
+
+    By half-way most cached tables exist, which 20 sizes are too few for.
+    """
     command = [sys.executable, long_run.__file__, "--training", "300", "--detections", "120"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

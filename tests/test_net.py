@@ -149,7 +149,7 @@ def test_copy_from_names_both_shapes(tmp_path: object) -> None:
     other = Net(parse_net(HEAD + IP.replace("num_output: 7", "num_output: 9"), "my net.prototxt"), TEST)
     with pytest.raises(WeightsError, match=r"`minicaffe retarget 'my net.prototxt' --classes N"):
         other.copy_from(f"{tmp_path}/net.caffemodel")
-    other = net_of(HEAD.replace("dim: 5", "dim: 6") + IP)  # another picture is no other number of classes
+    other = net_of(HEAD.replace("dim: 5", "dim: 6") + IP)  # another image size is not another number of classes
     with pytest.raises(WeightsError, match=r"keeps its filler's values$"):
         other.copy_from(f"{tmp_path}/net.caffemodel")
 

@@ -232,7 +232,7 @@ def hostile(use: Use) -> Iterator[tuple[str, str, str]]:
     text = use.pattern.decode("latin-1") if isinstance(use.pattern, bytes) else use.pattern
     parsed = parser.parse(text, use.flags)
     classes = list(singles(parsed))
-    alike: dict[tuple[bool, ...], str] = {}  # one character for all that the expression does not distinguish
+    alike: dict[tuple[bool, ...], str] = {}  # one character for each class that the expression does not distinguish
     for character in [*POOL, *map(chr, range(128))]:
         alike.setdefault(tuple(holds(items, character) for items in classes), character)
     pairs = map("".join, product(sorted(alike.values(), key=str.isalnum)[:6], repeat=2))
@@ -247,7 +247,7 @@ class Slow(Exception):
 
 
 def seconds(use: Use, text: str, most: float) -> float:
-    """The CPU time of a use, at most `most`."""
+    """Return the CPU time of a use, at most `most`."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Slow

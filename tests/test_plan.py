@@ -61,7 +61,7 @@ TEXT, WHOLE = CHAINS["conv, bn, scale, relu"]
 
 @pytest.mark.filterwarnings("error")
 def test_weights_that_overflow_do_so_without_a_warning() -> None:
-    """As one by one, and as in Caffe: the weights of a chain are joined before any layer runs."""
+    """Like single layers, and like Caffe: a chain's weights are joined before any layer runs."""
     net = net_of(TEXT)
     mean, variance, factor = net.params["conv_batchnorm"]
     mean.data[...], variance.data[...], factor.data[...] = 1e30, 1, 1
@@ -264,7 +264,7 @@ def test_errors_name_their_layer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("kind", "least"), [("rfcn", 10), ("faster_rcnn", 5)])
 def test_the_shapes_detectors_find_the_same(kind: str, least: int) -> None:
-    """With the statistics of their training; they are made to take each image's own."""
+    """They run with their training's statistics instead of each image's own."""
     text = (SHAPES / kind / "test.prototxt").read_text().replace("use_global_stats: false", "use_global_stats: true")
     net, other = (Net(parse_net(text), TEST, weights=SHAPES / kind / f"shapes_{kind}.caffemodel") for _ in range(2))
     watched(other)
@@ -274,13 +274,13 @@ def test_the_shapes_detectors_find_the_same(kind: str, least: int) -> None:
     assert len(found) == len(wanted) > 0
     np.testing.assert_array_equal(found.classes, wanted.classes)
     np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-4)
-    for name in ("rpn_cls_score", "rpn_bbox_pred"):  # what follows rounds boxes to cells
+    for name in ("rpn_cls_score", "rpn_bbox_pred"):  # later layers round boxes to cells
         values = other.blobs[name].data
         np.testing.assert_allclose(net.blobs[name].data, values, rtol=0, atol=1e-5 * np.abs(values).max())
 
 
 def steps_made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The first layers' names of the steps that are made from here on, but those of inputs."""
+    """Return the first layers' names of the steps that are made from here on, but those of inputs."""
     made: list[str] = []
     make = FusedGroup._step
 
@@ -362,7 +362,7 @@ ALONE = {
 
 
 def kept_alone(kind: str) -> tuple[Net, Net, Any]:
-    """A net in which this layer's step is kept, one that runs layer by layer, and what both run."""
+    """Return a net in which this layer's step is kept, one that runs layer by layer, and what both run."""
     bottoms = 'bottom: "conv" bottom: "data"' if kind == "PriorBox" else 'bottom: "conv" bottom: "conv"'
     bottoms = bottoms if kind in {"PriorBox", "Concat"} else 'bottom: "conv"'
     text = conv(outputs=36) + f'layer {{ name: "y" type: "{kind}" {bottoms} top: "y" {ALONE[kind]} }}\n'
@@ -411,7 +411,7 @@ def cut_off(param: Any) -> None:
 
 @pytest.mark.parametrize(("kind", "change"), [("Permute", by_width), ("Concat", by_height), ("PriorBox", cut_off)])
 def test_parameters_of_a_layer_whose_step_is_kept(kind: str, change: Any) -> None:
-    """Those that reshape and forward read."""
+    """The parameters are those that reshape and forward read."""
     *nets, run = kept_alone(kind)
     run()
     for net in nets:
@@ -550,7 +550,7 @@ def kept_net(watch: bool = False, keep: str = "all") -> Net:
 
 @pytest.fixture
 def in_order(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many jobs each list had that a net ran."""
+    """Return how many jobs each list had that a net ran."""
     pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     found: list[int] = []
 
@@ -587,7 +587,7 @@ def test_what_is_kept_runs_as_one_list_of_jobs(in_order: list[int]) -> None:
         for one in (net, other):
             one.forward()
         assert_same(net, other)
-        assert sum(in_order) == JOBS - 1  # c's was made again
+        assert sum(in_order) == JOBS - 1  # c's step was made again
         in_order.clear()
         net.forward(start="b", end="both_relu")
         assert sum(in_order) == 5
@@ -608,7 +608,7 @@ def test_where_nothing_has_changed_nothing_is_looked_at(in_order: list[int], mon
         net.layer_dict["c"].blobs[0] = net.layer_dict["c"].blobs[0]
         net.forward()
         assert in_order[-1] == JOBS and looked
-        net.force_backward()  # attributes of layers
+        net.force_backward()  # sets attributes of layers
         net.forward()
         net.forward()
         assert in_order[-1] == JOBS
@@ -649,7 +649,7 @@ def test_of_the_outputs_alone_layers_in_a_row_share_two_places(in_order: list[in
 
 
 def test_boxes_that_somebody_overwrites_are_put_anew(in_order: list[int]) -> None:
-    """What PriorBox put into its top stays there until then."""
+    """PriorBox's boxes stay in its top until then."""
     text = (
         conv(outputs=36) + f'layer {{ name: "y" type: "PriorBox" bottom: "conv" bottom: "data" top: "y" {ALONE["PriorBox"]} }}'
     )
@@ -707,7 +707,7 @@ def test_numbers_that_are_not_finite_are_made_again_before_they_are_read(keep: s
             one.blobs["data"].data[0, 2, 30, 20] = np.inf
             one.forward()
         assert 0 < np.isnan(net.blobs["d"].data).mean() < 0.5
-        assert in_order[-2:] == [JOBS, JOBS - 3]  # from what comes behind the flag on again
+        assert in_order[-2:] == [JOBS, JOBS - 3]  # again from the layer after the flag
         for name in ("b", "mixed", "d") if keep == "all" else ("d",):
             np.testing.assert_allclose(net.blobs[name].data, other.blobs[name].data, rtol=1e-4, atol=1e-4)
 
@@ -795,7 +795,7 @@ def test_a_relu_of_one_number_after_another_runs_as_a_job(in_order: list[int]) -
 
 
 def test_a_layer_alone_that_was_empty_becomes_a_job(in_order: list[int]) -> None:
-    """What has turned out to have no jobs is asked again with other shapes."""
+    """A layer without jobs is asked again after a change of shapes."""
     text = 'layer { name: "x" type: "Concat" bottom: "data" bottom: "data" top: "x" }'
     with kernels.using("numba"):
         net = net_of(text)
@@ -810,7 +810,7 @@ def test_a_layer_alone_that_was_empty_becomes_a_job(in_order: list[int]) -> None
 
 
 def test_jobs_that_another_run_moved_are_moved_back(in_order: list[int]) -> None:
-    """A part of a net has jobs of the whole: run on other memory, it moves them."""
+    """A part of a net has the jobs of the whole net, and moves them when it runs on other memory."""
     with kernels.using("numba"):
         net = kept_net()
         data = net.blobs["data"]
@@ -840,7 +840,7 @@ WRITTEN = (
 
 
 def test_weights_that_a_layer_before_writes(in_order: list[int]) -> None:
-    """What is made of weights is not kept where a job of the same list writes them."""
+    """Arrays made from weights are not cached if a job of the same list writes the weights."""
     with kernels.using("numba"):
         net = net_of(WRITTEN)
         net.blobs["data"].reshape(1, 6, 5, 7)

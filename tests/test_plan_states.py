@@ -247,7 +247,8 @@ class Changes(RuleBasedStateMachine):
     def run(self, forward: Callable[[Net], dict[str, Any]], whole: bool = True) -> None:
         """Run both nets, and compare what they have given; without writing to any blob, which would be a change."""
         planned, plain = self.planned.net, self.plain.net
-        held = [blob.data for blobs in plain.params.values() for blob in blobs]  # so that nothing made of them is kept
+        # Held views prevent caches made from the weights.
+        held = [blob.data for blobs in plain.params.values() for blob in blobs]
         found, wanted = forward(planned), forward(plain)
         names = {*wanted, *(planned.blobs if self.keep == "all" and whole else ())}
         del held, found

@@ -53,7 +53,7 @@ def test_all_that_a_test_changes_is_put_back(tmp_path: Path) -> None:
 
 
 def test_entries_that_a_module_of_minicaffe_adds_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is imported once."""
+    """The module is imported once."""
     relu = registry.types["ReLU"]
     entry = registry.explains.get(relu)
     monkeypatch.delitem(registry.explains._entries, relu)
@@ -65,7 +65,7 @@ def test_entries_that_a_module_of_minicaffe_adds_stay(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("time", [1, 2])
 def test_each_test_begins_alike(time: int) -> None:
-    """One registers, and draws; the other finds nothing of it, and the same numbers."""
+    """One test registers a type and draws numbers. The other finds no such type, and draws the same numbers."""
     assert "Once" not in registry.types
     registry.register("Once", Mine)
     assert minicaffe.rng.generator().integers(100, size=3).tolist() == [85, 63, 51]

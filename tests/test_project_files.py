@@ -42,7 +42,7 @@ def test_they_are_yaml(path: Path) -> None:
 
 
 def test_pythons() -> None:
-    """Those of the workflow are claimed, and the oldest is the one that setup.cfg asks for."""
+    """The workflow's Pythons are claimed, and the oldest is the one that setup.cfg requires."""
     text = (ROOT / "setup.cfg").read_text(encoding="utf-8")
     claimed = set(re.findall(r"Python :: (3\.\d+)$", text, re.M))
     tested = read(".github/workflows/tests.yml")["jobs"]["tests"]["strategy"]["matrix"]["python"]

@@ -83,7 +83,7 @@ def plain(text: str) -> str:
 
 
 def units(text: str) -> list[str]:
-    """The sentences of a document, and the first cells of its tables' rows."""
+    """Return the sentences of a document, and the first cells of its tables' rows."""
     text = text.partition(HEADING)[0]
     text = re.sub(f"{re.escape(tally.BEGIN)}.*?{re.escape(tally.END)}", "\n\n", text, flags=re.DOTALL)
     text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -99,7 +99,7 @@ def units(text: str) -> list[str]:
 
 
 def promises() -> list[tuple[str, list[str], list[str]]]:
-    """The rows of the table: the document, beginnings of sentences, tests."""
+    """Return the rows of the table: the document, beginnings of sentences, tests."""
     rows = []
     for document, part in zip(DOCUMENTS, tally.PAGE.read_text(encoding="utf-8").partition(HEADING)[2].split("\n| of ")[1:]):
         assert document in part.splitlines()[0]
@@ -163,7 +163,7 @@ READ_FILES = "numpy protobuf pillow pyyaml h5py lmdb plyvel cramjam onnx onnxrun
 
 
 def requirements() -> dict[str, list[str]]:
-    """The versions that setup.cfg allows of each package that minicaffe runs with."""
+    """Return the versions that setup.cfg allows of each package that minicaffe runs with."""
     config = ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     extras = {name: text for name, text in config["options.extras_require"].items() if name not in ("test", "dev")}
@@ -193,7 +193,7 @@ def test_known_vulnerabilities_are_below_the_bounds() -> None:
 
 
 def test_the_oldest_releases_are_the_lower_bounds() -> None:
-    """Those of Python 3.10."""
+    """The releases are those for Python 3.10."""
     found = requirements()
     oldest = dict(re.findall(r"^([\w-]+)==([^\s;]+)", (TESTS / "oldest.txt").read_text(encoding="utf-8"), re.MULTILINE))
     for name, version in oldest.items():

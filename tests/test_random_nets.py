@@ -28,7 +28,7 @@ def one_thread() -> None:
 
 
 def test_a_round() -> None:
-    """Of 10 nets; .ci/full checks 200."""
+    """The round has 10 nets. .ci/full checks 200."""
     require("onnx")
     counts: Counter[str] = Counter()
     assert not "".join(run(seed, counts) for seed in range(10))
@@ -67,7 +67,7 @@ def test_nets_are_of_many_types() -> None:
 
 @cache
 def first_with(kind: str) -> tuple[int, RandomNet]:
-    """The first seed whose net has a layer of this type and forces backward."""
+    """Return the first seed whose net has a layer of this type and forces backward."""
     nets = ((seed, random_net(seed)) for seed in range(1000))
     return next((seed, net) for seed, net in nets if kind in net.kinds and net.forced and not net.stopped)
 
@@ -83,7 +83,7 @@ def test_a_gradient_that_is_wrong_by_a_thousandth_is_found(monkeypatch: pytest.M
 
     monkeypatch.setattr(CATALOGUE["InnerProduct"], "backward_cpu", wrong)
     found = (run(seed, Counter()) for seed in range(40) if "InnerProduct" in random_net(seed).kinds)
-    assert any("gradient of innerproduct" in words for words in found)  # as many as it takes
+    assert any("gradient of innerproduct" in words for words in found)  # stops at the first one found
 
 
 @pytest.mark.slow

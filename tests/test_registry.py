@@ -130,7 +130,7 @@ def test_the_class_of_a_layer_that_is_not_set_up(text: str, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with tests/packages installed in it, by pip and without a network."""
+    """Return a folder with tests/packages installed in it, by pip and without a network."""
     pytest.importorskip("setuptools", "69", reason="pip builds the package with it")
     folder = tmp_path_factory.mktemp("package")
     shutil.copytree(PACKAGE, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))

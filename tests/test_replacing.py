@@ -65,7 +65,7 @@ def test_the_mode_is_that_of_the_file_behind_a_link(tmp_path: Path) -> None:
 
 
 def test_another_group_gets_no_more_than_all_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old file's group, which this process may not give."""
+    """The process may not set the old file's group."""
     target = tmp_path / "file"
     target.write_text("old")
     target.chmod(0o664)
@@ -97,7 +97,7 @@ def test_nothing_written_is_an_error_and_the_old_file_stays(tmp_path: Path) -> N
 
 
 def test_what_is_unfinished_begins_with_a_dot_and_the_name(tmp_path: Path) -> None:
-    """Which is what a process that is killed leaves behind."""
+    """A killed process leaves such a file."""
     with replacing(tmp_path / "net.h5") as temporary:
         temporary.write_text("new")
         assert temporary.name.startswith(".net.") and temporary.suffix == ".h5"

@@ -18,7 +18,7 @@ from minicaffe.proto import caffe_pb2
 ROOT = Path(__file__).parents[1]
 FACTS = SHARED / "schema" / "caffe_fields.tsv"
 
-# Numbers that two forks gave to two things: BVLC's stay.
+# Numbers that two forks use differently. BVLC's stay.
 RENUMBERED = {
     "SolverParameter.eval_type": 90041,
     "SolverParameter.ap_version": 90042,

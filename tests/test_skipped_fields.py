@@ -39,7 +39,7 @@ def net_of(text: str, phase: int = TEST, strict: bool | None = None) -> Net:
 
 
 def silent(text: str, phase: int = TEST) -> Net:
-    """A net that is made without a warning, of its text too."""
+    """Return a net that is made without a warning, of its text too."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return net_of(text, phase)
@@ -272,7 +272,7 @@ def test_fields_of_the_net(field: str, message: str) -> None:
     assert silent("fork_quiet: 2").skipped == []
 
 
-# Solvers, and all that makes nets.
+# Solvers, and everything else that makes nets.
 
 
 def write(folder: Path, solver: str = "", layer: str = "") -> Path:

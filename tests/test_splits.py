@@ -65,7 +65,7 @@ def test_a_bottom_made_later() -> None:
 )
 @pytest.mark.parametrize("top", ["x", "data"])
 def test_a_bottom_made_in_another_state(rule: str, where: str, top: str) -> None:
-    """Also where the reader works in place, whose top has the same name."""
+    """The reader may work in place, so that its top has the same name."""
     with pytest.raises(LayerError, match=f'bottom "data" is not produced by any layer before it{where}'):
         made(DATA.replace("}\n", f"{rule} }}\n") + relu("a", "data", top))
 

@@ -32,7 +32,7 @@ def three_threads() -> None:
 
 
 def blas_threads() -> set[int]:
-    """Of NumPy's library; SciPy and PyTorch may have brought others into the process since."""
+    """Return the thread counts of NumPy's BLAS. SciPy and PyTorch may have loaded other libraries."""
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
     return {library.num_threads for library in libraries if "numpy" in library.filepath or len(libraries) == 1}
 
@@ -104,7 +104,7 @@ def test_ctrl_c_at_any_line_leaves_blas_as_it_was() -> None:
             nonlocal left
             if frame.f_code.co_name not in {"on_one_thread", "_leave", "_set"}:
                 return None
-            # CPython heeds signals at calls: not where a lock that is held is about to be left
+            # CPython handles signals at calls, so not just before a held lock is released.
             if event != "line" or "(" not in getline(frame.f_code.co_filename, frame.f_lineno):
                 return trace
             left -= 1
@@ -124,7 +124,7 @@ def test_ctrl_c_at_any_line_leaves_blas_as_it_was() -> None:
             assert blas_threads() == {3}, f"stopped at {stopped_at}"
         break
     assert len(stopped_at) > 8
-    with on_this_thread():  # no block that was stopped counts any more
+    with on_this_thread():  # a stopped block no longer counts
         assert blas_threads() == {1}
     assert blas_threads() == {3}
 

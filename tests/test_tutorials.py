@@ -40,12 +40,12 @@ def source(cell):
 
 
 def solutions(cells):
-    """The solutions in the cells, in their order."""
+    """Return the solutions in the cells, in their order."""
     return [found for cell in cells if cell["cell_type"] == "markdown" for found in SOLUTION.findall(source(cell))]
 
 
 def outputs(cell):
-    """What a cell shows, without stderr: matplotlib may say there that it looks for fonts."""
+    """Return a cell's outputs without stderr, where matplotlib may report its search for fonts."""
     return [out for out in cell["outputs"] if out.get("name") != "stderr"]
 
 
@@ -93,7 +93,7 @@ def test_links(path):
 @each_notebook
 @pytest.mark.filterwarnings("default")
 def test_in_jupyter(path):
-    """In a process of its own, which takes seconds; test_solutions runs the same cells in this one."""
+    """A separate process takes seconds, while test_solutions runs the same cells in this one."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     stored = nbformat.read(path, as_version=4)
     fresh = nbformat.read(path, as_version=4)
@@ -109,7 +109,7 @@ def test_in_jupyter(path):
 @each_notebook
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 def test_solutions(path, monkeypatch):
-    """With the solutions in the exercises' places every check prints numbers and none fails; with wrong ones each does."""
+    """With the solutions in place, every check prints numbers and passes. With wrong ones, each fails."""
     importlib.import_module("matplotlib").use("agg")
     monkeypatch.chdir(FOLDER)
     cells = read(path)

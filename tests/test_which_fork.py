@@ -236,7 +236,7 @@ def test_a_net_without_a_sign_that_shares_with_an_open_one_stays_open() -> None:
     assert second.layer_dict["it"].is_ambiguous
 
 
-# Where it goes.
+# Where the fork is passed on.
 
 
 def test_the_fork_goes_with_a_solvers_nets_and_their_snapshots(tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_each_command_that_makes_a_net_has_the_option(name: str) -> None:
     assert any("--fork" in param.opts for param in command_of(name).params if isinstance(param, click.Option))
 
 
-# Where it is shown.
+# Where the fork is shown.
 
 
 @pytest.fixture

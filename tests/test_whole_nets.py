@@ -98,7 +98,7 @@ def ran(case: str, device: str) -> Iterator[Run]:
 
 
 def without_fillers(path: str) -> NetFile:
-    """The prototxt, without what fills the weights: put_weights overwrites them all."""
+    """Return the prototxt without fillers, since put_weights overwrites all weights."""
     file = read_net(path)
     for layer in file.param.layer:
         for name in ("convolution_param", "inner_product_param"):
@@ -118,7 +118,7 @@ def check_what_moves(net: Net) -> None:
 
 
 def put_weights(net: Net, seed: int, scales: dict[str, float]) -> str:
-    """The golden data's weights, drawn in float64; the sha256 of them all as float32."""
+    """Return the golden data's weights, drawn in float64; the sha256 of them all as float32."""
     random, digest = np.random.RandomState(seed), hashlib.sha256()
     for name, blobs in net.params.items():
         for i, blob in enumerate(blobs):
@@ -132,7 +132,7 @@ def put_weights(net: Net, seed: int, scales: dict[str, float]) -> str:
 
 
 def drawn(random: np.random.RandomState, kind: str, i: int, shape: tuple[int, ...], count: int) -> Array:
-    """The next count numbers of learnable blob i."""
+    """Return the next count numbers of learnable blob i."""
     if kind == "BatchNorm" and i:
         return 0.5 + random.uniform(size=count) if i == 1 else np.ones(count)
     numbers = random.standard_normal(count)
@@ -158,7 +158,7 @@ def put(net: Net, name: str, value: Array) -> None:
 
 
 def run_around_proposal(run: Run) -> None:
-    """The layers before Proposal; Proposal alone on what is stored; the layers after it on the rois that are stored."""
+    """Run the layers before Proposal, Proposal on the stored blobs, and the layers after it on the stored rois."""
     net = run.net
     names = [layer.name for layer in net.layers]
     at = names.index("proposal")
@@ -192,7 +192,7 @@ def close(actual: Array, stored: dict[str, Array], key: str, tolerance: float, w
 
 
 def names_of(stored: dict[str, Array], kind: str) -> list[str]:
-    """The names under kind: blob or param_diff."""
+    """Return the names under kind: blob or param_diff."""
     return list(dict.fromkeys(key.removeprefix(f"{kind}.").rpartition(".")[0] for key in stored if key.startswith(f"{kind}.")))
 
 

@@ -23,7 +23,7 @@ pytestmark = needs(MTCNN)
 
 
 def boxes_in(photo: Path, *words: str) -> np.ndarray:
-    """The boxes that detect finds, from left to right."""
+    """Return the boxes that detect finds, from left to right."""
     result = CliRunner().invoke(
         main, ["detect", f"{MTCNN}/det1.prototxt", f"{MTCNN}/det1.caffemodel", str(photo), "--json", *words]
     )
@@ -52,5 +52,5 @@ def test_p_net_sees_what_opencvs_importer_sees() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("photo", "faces"), [(10, 19), (11, 26), (12, 5)])
 def test_the_faces_of_other_photos(photo: int, faces: int) -> None:
-    """All that a person counts."""
+    """It finds every face that a person counts."""
     assert len(boxes_in(ULTRA / f"{photo}.jpg")) == faces

@@ -39,7 +39,7 @@ NETS = {
 
 
 def made(name: str, dtype: type[np.floating]) -> Net:
-    """A net with its weights and inputs, and gradients everywhere."""
+    """Return a net with its weights and inputs, and gradients everywhere."""
     path, weights = NETS[name]
     net = Net(path, TEST, weights=weights, dtype=dtype)
     random = np.random.default_rng(1)

@@ -75,7 +75,7 @@ def nets() -> Iterator[tuple[str, Make]]:
 
 
 def of_forks() -> Iterator[tuple[str, Make]]:
-    """A published net of each of further families, with seeded random weights, at 128x128 where it takes that."""
+    """Yield a published net of each of further families, with seeded random weights, at 128x128 where it takes that."""
     for name, prototxt in FORKS.items() if (SHARED / "wild").is_dir() else ():
         yield name, lambda prototxt=prototxt: fork_net(SHARED / "wild" / prototxt)
 
@@ -92,7 +92,7 @@ def fork_net(prototxt: Path) -> Net:
 
 
 def families() -> dict[str, Path]:
-    """A test net of each backbone and method: "ZF faster_rcnn_end2end"."""
+    """Return a test net of each backbone and method: "ZF faster_rcnn_end2end"."""
     found: dict[str, Path] = {}
     for path in reversed(published()):  # py-faster-rcnn's before py-R-FCN's, which are the same
         if not is_train(path):
@@ -102,7 +102,7 @@ def families() -> dict[str, Path]:
 
 
 def large_nets() -> set[str]:
-    """The names of those with more than 60 MB of weights, or a part of such a net."""
+    """Return the names of those with more than 60 MB of weights, or a part of such a net."""
     return {"CaffeNet", *families()}
 
 
@@ -134,7 +134,7 @@ def cifar_net(name: str, weights: str) -> Net:
 
 
 def cifar_sigmoid() -> Net:
-    """Of the net for training, which is all that was published, what a test needs."""
+    """Return a test net made from the net for training, the only published one."""
     file = read_net(CIFAR / "cifar10_full_sigmoid_train_test.prototxt", warn=False)
     for layer in list(file.param.layer):
         if layer.type in ("Data", "Accuracy", "SoftmaxWithLoss"):
@@ -151,7 +151,7 @@ def one_layer_net(prototxt: Path) -> Net:
 
 
 def reshape_and_slice() -> Net:
-    """Its input has no shape in the file."""
+    """Return the net with an input shape, which its file lacks."""
     text = read_text(OPENCV / "reshape_and_slice_routines.prototxt")
     return with_noise(Net(parse_net(text + "\ninput_shape { dim: 6 dim: 12 }"), TEST), 5)
 
@@ -170,7 +170,7 @@ def published_net(prototxt: Path) -> Net:
     net.blobs["data"].reshape(1, 3, 224, 320)
     net.reshape()
     with_noise(net, 5)
-    if "rpn_bbox_pred" in net.params:  # deltas as small as trained ones: those of 30 make boxes of which float32 has no pixels
+    if "rpn_bbox_pred" in net.params:  # as small as trained deltas: a delta of 30 makes boxes beyond float32's pixels
         net.forward(end="rpn_bbox_pred")
         most = float(abs(net.blobs["rpn_bbox_pred"].data).max())
         for blob in net.params["rpn_bbox_pred"]:
@@ -191,7 +191,7 @@ def with_noise(net: Net, seed: int) -> Net:
 
 
 def photos() -> dict[str, tuple[Path, Whole]]:
-    """For each detector that `minicaffe detect` runs a photo, and what is before and behind the net."""
+    """Return for each detector that `minicaffe detect` runs a photo, and the ends before and after the net."""
     scene, ours = SHAPES / "scene.png", Whole(threshold=0.05)
     found = {"shapes R-FCN": (scene, ours), "shapes Faster R-CNN": (scene, ours)}
     for name, _, image, means, factor in WITH_IMAGES[:2]:

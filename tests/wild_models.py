@@ -58,7 +58,7 @@ def files() -> Iterator[Path]:
 
 
 def verdict(path: Path, brief: bool) -> tuple[str, str]:
-    """The word of the table above, and why."""
+    """Return the word of the table above, and why."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -76,7 +76,7 @@ def verdict(path: Path, brief: bool) -> tuple[str, str]:
 
 
 def skips(caught: list[warnings.WarningMessage], path: Path) -> list[str]:
-    """The warnings of fields that were skipped, but for those in data layers, which are made up."""
+    """Return the warnings of fields that were skipped, but for those in data layers, which are made up."""
     texts = [str(one.message) for one in caught if issubclass(one.category, PrototxtWarning)]
     lines = path.read_text(errors="replace").split("\n")
     skipped = []
@@ -90,11 +90,11 @@ def skips(caught: list[warnings.WarningMessage], path: Path) -> list[str]:
 
 
 def is_read(warning: str, layer: str) -> bool:
-    """Whether the type of the layer in this text reads the block of the field that a warning names; true if that is unclear."""
+    """Return whether the layer's type reads the block of the field that a warning names; true if that is unclear."""
     message, kind = re.search(r": (\w+) has no field", warning), re.search(r"""type *: *['"](\w+)""", layer)
     fields = caffe_pb2.LayerParameter.DESCRIPTOR.fields
     blocks = {f.name for f in fields if message and f.message_type and f.message_type.name == message[1]}
-    if not kind or not blocks or not all(name.endswith("_param") for name in blocks):  # `param` and rules are every type's
+    if not kind or not blocks or not all(name.endswith("_param") for name in blocks):  # every type has `param` and rules
         return True
     read = registry.class_of(caffe_pb2.LayerParameter(type=kind[1])).param_block
     return bool(blocks & {*read, "transform_param", "loss_param"})

@@ -143,7 +143,7 @@ def _limit(text: str) -> tuple[str, float]:
     """Return the name and the number of a text NAME=N. Raises Error."""
     name, _, number = text.partition("=")
     unit = _UNITS.get(number[-1:].upper(), 1)
-    for read in (int, float):  # a large int is no float
+    for read in (int, float):  # a large int is not exact as a float
         with suppress(ValueError):
             return name, read(number if unit == 1 else number[:-1]) * unit
     raise Error(f"write it as NAME=N, with N as 1000, 1e9 or 4G, got {text!r}")
@@ -200,7 +200,7 @@ class _Commands(click.Group):
         if cmd_name not in self.list_commands(ctx):
             return None
         command = command_of(cmd_name)
-        if all(param.name != ALLOW.name for param in command.params):  # once: the module's command is kept between calls
+        if all(param.name != ALLOW.name for param in command.params):  # only once: the module's command is kept between calls
             command.params += [ALLOW, LIMIT, VERBOSE, QUIET]
         return command
 
@@ -212,7 +212,7 @@ class _Commands(click.Group):
         try:
             return super().parse_args(ctx, words)
         except BaseException:
-            ctx.close()  # click would leave that to the garbage collector, which takes back what is allowed by then
+            ctx.close()  # click leaves this to the garbage collector, which may then withdraw a later call's permissions
             raise
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
@@ -293,7 +293,7 @@ def _install_completion(context: click.Context, parameter: click.Parameter, shel
         install_completion(context, shell)
 
 
-# color: click must not strip escape sequences: the guard writes them out
+# color: click must not strip escape sequences, since the guard escapes them
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "color": True, "show_default": True})
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 @click.option(

@@ -73,7 +73,7 @@ def check_target(
     if not os.path.isdir(folder):
         raise Error(f"{option} {path}: there is no folder {folder}")
     if os.path.isfile(path) or not os.path.exists(path):  # a device needs no folder
-        whole = Path(os.path.realpath(path))  # of a link the target is replaced
+        whole = Path(os.path.realpath(path))  # a link's target is replaced
         _check_writable(option, path, whole if appended and whole.exists() else whole.parent)
 
 
@@ -90,7 +90,7 @@ def check_no_input(option: str, path: str | None, inputs: Iterable[str | None]) 
         return
     found = identity(path)
     for given in inputs:
-        if given and identity(given) == found:  # by inode: links and other spellings of the path too
+        if given and identity(given) == found:  # by inode, to find links and other spellings of the path
             also = f" ({given})" * (given != path)
             raise Error(f"{option} {path}: this is an input{also}, and would be replaced; give another name")
 

@@ -39,7 +39,7 @@ def install_completion(context: click.Context, shell: str) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         with replacing(unlinked(place)) as path:
             Path(path).write_text(text, encoding="utf-8")
-    except (Error, OSError, RuntimeError) as error:  # RuntimeError: the shell, which is asked for its version, did not start
+    except (Error, OSError, RuntimeError) as error:  # RuntimeError: the shell, asked for its version, did not start
         raise click.UsageError(f"--install-completion {name}: {error}") from error
     echo(f"written: {place}\n{NOTES[name]}")
     context.exit()

@@ -212,7 +212,7 @@ def merge_bn_command(options: MergeBnOptions) -> None:
         after.save(weights_draft)
         _print_merged(merged, len(before.param.layer), len(after.param.layer))
         if options.check:
-            # the drafts: what fails the check is not written
+            # Check the drafts, so that a failed check writes nothing.
             _check_merged(before, Net(net_draft, TEST, weights=weights_draft, fork=before.fork), options)
     echo(f"written: {out_net}, {out_weights}")
 

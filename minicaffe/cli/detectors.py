@@ -106,7 +106,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
     @cached_property
     def settings(self) -> DetectionSettings:
         settings = super().settings
-        means = settings.pixel_means[::-1] if self.rgb else settings.pixel_means  # the detector gets the image turned round
+        means = settings.pixel_means[::-1] if self.rgb else settings.pixel_means  # the detector gets reversed channels
         return dataclasses.replace(settings, test=dataclasses.replace(settings.test, **self._given_test), pixel_means=means)
 
     @property
@@ -269,7 +269,7 @@ def _detect_in(pipeline: Pipeline, images: Sources, options: BatchOptions) -> Do
                 where = _on_ray(pipeline.recipe, weights, run, options, display)
             else:
                 where = ""
-                # The display starts a thread, so it comes second.
+                # in_flight forks, so it precedes the display, which starts a thread.
                 with (
                     in_flight(partial(detected, pipeline), run.pictures(), concurrent_images(pipeline, run.left)) as found,
                     display,

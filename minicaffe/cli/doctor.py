@@ -124,7 +124,7 @@ def _loops() -> Finding:
     if version is None:
         return Finding(what, False, "Numba is not installed: NumPy computes all layers", f"{install('fast')}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the finding says it
+        warnings.simplefilter("ignore")  # the finding reports it
         good = jit.compiled()
     if jit.problem():
         return Finding(what, False, jit.problem(), f"{install('fast')} --upgrade")

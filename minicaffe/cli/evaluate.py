@@ -64,7 +64,7 @@ def evaluate_command(options: Options) -> None:
     classes = classes or list(pipeline.detector.classes or [str(k) for k in range(count)])
     if len(classes) != count:
         raise Error(f"{options.sources[0]}: {len(classes)} classes with the background, but {holder} has {count}")
-    prepare_roidb(roidb, count)  # it checks them
+    prepare_roidb(roidb, count)  # checks the entries
     coco = find_spec("pycocotools") is not None
     report = evaluate(list(_found(pipeline, images)), roidb, classes, coco=coco)
     _print(report)

@@ -109,7 +109,7 @@ def _fill(net: Net, pixels: list[Pixels], options: Options) -> str:
     names = pair_inputs(net, options.net)
     for name in names:
         net.blobs[name].reshape(1, *net.blobs[name].shape[1:])
-    net.reshape()  # an output's shape tells what it holds
+    net.reshape()  # outputs are recognised by their shapes
     for name, image in zip(names, pixels, strict=True):
         options.put_pixels(net, name, image)
     return flow_blob(net, options.blob, options.net)

@@ -58,7 +58,7 @@ def install(folder: Path, remove: bool = False) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in made.items():
         with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="")  # .cmd files need their \r\n, and get no second \r
+            temporary.write_text(text, encoding="utf-8", newline="")  # newline="": .cmd files have their \r\n already
             temporary.chmod(0o755)
     return list(made)
 

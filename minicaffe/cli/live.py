@@ -96,7 +96,7 @@ def _write_site(options: Options, folder: Path, live: Live) -> None:
 def in_browser(values: str) -> Callable[[str], str]:
     """Make the session of these options (JSON) for worker.js; return the function that answers a change in JSON."""
     given = json.loads(values)
-    threads.set_num_threads(1)  # Pyodide has no others
+    threads.set_num_threads(1)  # Pyodide has no other threads
     live = session(Options(**{**given, "phase": Phase(given["phase"])}), Path(mkdtemp()))
     return lambda change: json.dumps(live.answer(json.loads(change)), allow_nan=False)
 

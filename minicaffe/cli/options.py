@@ -51,7 +51,7 @@ class _Option(click.Option):
     def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
         extra = super().get_help_extra(ctx)
         if isinstance(self.type, click.IntRange):
-            extra.pop("range", None)  # at least 1, or the 32 bits of a field
+            extra.pop("range", None)  # hides ranges such as x>=1 and the 32 bits of a field
         return extra
 
 
@@ -81,7 +81,7 @@ def argument(**attributes: Any) -> Any:
 def parameters(options: type) -> Iterator[click.Parameter]:
     """Yield click's parameters for a dataclass: those of its own fields, then those of its bases."""
     fields, types = {field.name: field.metadata for field in dataclasses.fields(options)}, get_type_hints(options)
-    for kind in inspect.getmro(options):  # dataclasses.fields lists the bases' first; --help should not
+    for kind in inspect.getmro(options):  # --help lists own fields before the bases' fields
         for name in inspect.get_annotations(kind):
             if metadata := fields.pop(name, None):
                 made = _parameter(name, types[name], **metadata)
@@ -187,7 +187,7 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
         if word == "--":
-            yield from (word, *rest)  # what follows -- is not for us
+            yield from (word, *rest)  # words after -- are not flags
             return
         if not word.startswith("-") or name not in TOOL_FLAGS:
             yield word
@@ -196,7 +196,7 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
         if not equals:
             following = next(rest, None)
             if following is None:
-                yield option  # click says what is missing
+                yield option  # click reports the missing value
                 return
             value = following
         if not value:

@@ -102,7 +102,7 @@ class PictureOptions(SourceOptions, OrderOptions, NetOptions, DeviceOptions):
         """Put an image (H, W, 3), blue, green, red, into this input as a batch of 1. Raises Error."""
         if len(net.blobs[name].data) != 1:
             net.blobs[name].reshape(1, *net.blobs[name].shape[1:])
-            net.reshape()  # an output's shape tells what it holds
+            net.reshape()  # outputs are recognised by their shapes
         put_image(net, name, pixels, self.settings, self.order)
         net.blobs[name].data[...] *= net.dtype.type(self.factor)
 
@@ -191,12 +191,12 @@ def output_names(folder: Path, images: Sources, inputs: Sequence[str | None], su
 
     The names are unique even where a file system ignores case, and no file replaces an image or another input.
     """
-    known = {found for path in (*inputs, *images.names()) if path and (found := identity(path))}  # by inode: links too
+    known = {found for path in (*inputs, *images.names()) if path and (found := identity(path))}  # by inode, to find links
     names: dict[str, Path] = {}
     numbers: dict[str, Iterator[str]] = {}
     for name in images.names():
         stem = Path(name).stem
-        # goes on from the last image of this stem: linear time
+        # Continues after the last image of this stem, for linear time.
         endings = numbers.setdefault(stem.lower(), chain([""], (f"-{n}" for n in count(2))))
         tries = (folder / f"{stem}{ending}{suffix}" for ending in endings)
         path = next(path for path in tries if path.name.lower() not in names and identity(path) not in known)

@@ -90,7 +90,7 @@ def _people(net: Net, pixels: Pixels, options: Options) -> tuple[list[tuple[dict
     scale = min(options.height / high, WIDEST * options.height / wide)
     height, width = (STRIDE * max(1, round(side * scale / STRIDE)) for side in (high, wide))
     net.blobs[name].reshape(1, net.blobs[name].shape[1], height, width)
-    net.reshape()  # an output's shape tells what it holds
+    net.reshape()  # outputs are recognised by their shapes
     options.put_pixels(net, name, pixels)
     blobs, skeleton = map_blobs(net, options.blob, options.net)
     made = net.forward(blobs=blobs)

@@ -82,7 +82,7 @@ def _alphabet(options: Options) -> list[str]:
         lines = text_of(options.alphabet_file).split("\n")
     except UnicodeDecodeError as error:
         raise Error(f"{options.alphabet_file}: not a text file; write one character a line") from error
-    lines = lines[:-1] if lines[-1] == "" else lines  # a space is a character too
+    lines = lines[:-1] if lines[-1] == "" else lines  # drops only the last, empty line: a space is a character
     if not lines:
         raise Error(f"{options.alphabet_file}: no characters; write one a line")
     return lines

@@ -143,9 +143,10 @@ def deploy_command(options: DeployOptions) -> None:
     check_target("--out", options.out, [options.net], writes=NETS)
     file = read_net(options.net, warn=False)
     kept = [source for layer, source in zip(file.param.layer, file.sources, strict=True) if not is_data(layer)]
-    skip(unknown_of_file(replace(file, sources=kept), None))  # a data layer's fields mean nothing to what is written
+    # The written net has no data layers, so their fields do not matter.
+    skip(unknown_of_file(replace(file, sources=kept), None))
     deployed = deploy(file, options.state_of(file), dict(options.shapes or ()))
-    net = options.build(_placed(parse_net(deployed.text, options.out or ""), file))  # what does not run is not written
+    net = options.build(_placed(parse_net(deployed.text, options.out or ""), file))  # writes only a net that runs
     _write_text(deployed.text, len(deployed.param.layer), options.out)
     for kind, names in (("inputs", net.inputs), ("outputs", net.outputs)):
         inform(f"{kind}: {listed(f'{name} {shape_text(net.blobs[name].shape)}' for name in names)}")

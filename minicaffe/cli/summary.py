@@ -157,7 +157,7 @@ def dump_command(options: DumpOptions) -> None:
     target = out if out is not None or listed else f"{Path(file).name}.npz"
     if out is None and target is not None and unlinked(target).exists():
         raise Error(f"{target} already exists: give -o {target} to replace it, or another name")
-    check_target("--out", target, [file], writes=[".npz", ".safetensors", ".caffemodel", ".h5"])  # of .h5 dump says more
+    check_target("--out", target, [file], writes=[".npz", ".safetensors", ".caffemodel", ".h5"])  # dump reports .h5 better
     from minicaffe.porting.dump import read  # the solvers, which a summary does without
 
     dump = read(file)

@@ -97,7 +97,7 @@ class Guarded:
         with self._noticing():
             if self.gone is None:
                 self.stream.write(fitted(written_out(text), self.stream))
-        return len(text)  # what the caller wrote, not what became of it
+        return len(text)  # the caller's length, not the escaped one
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -159,7 +159,7 @@ def guarded() -> Iterator[None]:
         sys.excepthook = _print_exception
         raise
     finally:
-        # Where a pipe's reader is gone, click replaces the streams, or the guard stays: Python flushes them at its end.
+        # If a pipe's reader is gone, keep click's replacement or the guard: Python flushes the streams at exit.
         if sys.stdout is streams[0] and not guards[0].gone:
             sys.stdout = before[0]
         if sys.stderr is streams[1] and not guards[1].gone:

@@ -285,7 +285,7 @@ class TraceTable:
 
             from .console import PlainConsole
 
-            meanwhile = sys.stderr.isatty()  # stderr goes above the table
+            meanwhile = sys.stderr.isatty()  # prints stderr above the table
             self._live = Live(console=PlainConsole(), transient=True, auto_refresh=False, redirect_stderr=meanwhile)
             self._live.start()
         return self

@@ -154,7 +154,7 @@ def train_command(options: TrainOptions) -> None:
     with _ranks(options) as job:
         settings = options.settings
         param, state = _solver(path, options)
-        expect(param.max_iter or None)  # the same in a resumed run, which ends with the same bits
+        expect(param.max_iter or None)  # the same in a resumed run, which must end with the same bits
         seed = options.seed_given
         if seed is None:
             seed = param.random_seed if param.random_seed >= 0 else settings.rng_seed
@@ -213,7 +213,7 @@ def _solver(path: str, options: TrainOptions) -> tuple[caffe_pb2.SolverParameter
     param.train_state.stage.extend(options.stages)
     state = _state(param, options.snapshot, Path(path).parent)
     if options.weights or state:
-        param.ClearField("weights")  # the train_command line replaces the solver's weights
+        param.ClearField("weights")  # the command line replaces the solver's weights
     return param, state
 
 

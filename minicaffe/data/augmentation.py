@@ -113,9 +113,10 @@ def _hsv(pixels: Pixels) -> Pixels:
     blue, green, red = np.moveaxis(pixels.astype(np.float32), 2, 0)
     value = pixels.max(axis=2).astype(np.float32)
     span = value - pixels.min(axis=2)
-    safe = np.maximum(span, 1)  # grey has span 0, and hue 0 below
+    safe = np.maximum(span, 1)  # avoids a division by 0 for grey, whose hue is 0
     turns = [(green - blue) / safe, 2 + (blue - red) / safe, 4 + (red - green) / safe]
-    hue = np.rint(np.select([value == red, value == green], turns[:2], turns[2]) * 30) % 180  # a sixth is 30 steps
+    # OpenCV's hue has 180 steps, 30 for each sixth of the circle.
+    hue = np.rint(np.select([value == red, value == green], turns[:2], turns[2]) * 30) % 180
     saturation = 255 * span / np.maximum(value, 1)
     return as_bytes(np.stack([np.where(span > 0, hue, 0), saturation, value], axis=2))
 

@@ -27,7 +27,7 @@ def box_area(boxes: Array) -> Array:
 def bbox_overlaps(boxes: Array, others: Array) -> Array:
     """Return the intersection over union (N, K), in float64, of boxes (N, 4) with others (K, 4)."""
     a, b = np.asarray(boxes, np.float64), np.asarray(others, np.float64)
-    ax1, ay1, ax2, ay2 = a.T[:4, None]  # (1, N) against (K, 1): the inner loop is over the N boxes, usually anchors
+    ax1, ay1, ax2, ay2 = a.T[:4, None]  # (1, N) against (K, 1): the inner loop is over the N boxes, usually the longer axis
     bx1, by1, bx2, by2 = b.T[:4, :, None]
     width = np.minimum(ax2, bx2) - np.maximum(ax1, bx1) + 1
     height = np.minimum(ay2, by2) - np.maximum(ay1, by1) + 1

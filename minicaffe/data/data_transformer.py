@@ -4,7 +4,7 @@
 
 The crop is central in phase TEST and random in TRAIN. A mean image is cropped with the image or has the crop's size. SSD's
 resize_param and noise_param are applied first. Labels keep their values. With labels, an image smaller than the crop is padded
-on the right and below: y with 0, as if with the mean, the labels with a fixed one.
+on the right and below: y with 0, as for the mean, and the labels with a fixed label.
 Source: Caffe's data_transformer.cpp and the SSD fork's; DeepLab's (TransformImgAndSeg); caffe-segnet's
 dense_image_data_layer.cpp.
 """

@@ -88,7 +88,7 @@ class TableReader:
         if magic != MAGIC:
             raise self._damaged(end, "it does not end like a LevelDB's table")
         try:
-            _, _, offset = _handle(handles, 0)  # of the metaindex block, which is not needed
+            _, _, offset = _handle(handles, 0)  # skips the handle of the metaindex block
             index, size, _ = _handle(handles, offset)
         except WireError as error:
             raise self._damaged(end, f"the place of the index is damaged ({error.message})") from error
@@ -222,7 +222,7 @@ class LevelDatabase:
         A table is opened when its first key is reached, so of consecutive tables only one is open at a time.
         """
         held = Held()
-        # Popped from the end.
+        # In reverse, since tables are popped from the end.
         tables = sorted(((table.first, path, table) for path, table in self.tables if table.last.name >= start), reverse=True)
         heap: list[tuple[Key, int, memoryview, Iterator[tuple[Key, memoryview]]]] = []
 
@@ -288,7 +288,7 @@ class LevelDatabase:
             )
         if tables and not manifest.log and not manifest.tables:
             raise DataError(f"{manifest.path}: damaged LevelDB: its end is missing: it names none of the tables beside it")
-        # As LevelDB recovers.
+        # LevelDB's recovery reads the same logs.
         used = sorted(number for number in numbers if number >= manifest.log or number == manifest.previous_log)
         return [os.path.join(self.path, f"{number:06d}.log") for number in used]
 

@@ -64,7 +64,7 @@ class LmdbDatabase:
             self.length = os.fstat(start.fileno()).st_size
             first = self._meta(start.read(HEADER.size + META.size))
             start.seek(first.page_size)
-            second = self._meta(start.read(HEADER.size + META.size))  # LMDB writes the two in turn
+            second = self._meta(start.read(HEADER.size + META.size))  # LMDB writes its two meta pages in turn
         self.meta = max(first, second, key=lambda meta: meta.transaction)
         if self.meta.flags:
             raise DataError(f"{path}: the LMDB has flags {self.meta.flags:#x} (duplicate or reversed keys), unlike Caffe's")
@@ -145,7 +145,8 @@ class _Walk:
 
     def _key(self, number: int, page: bytes, at: int) -> bytes:
         begin = at + NODE.size
-        length = NODE.unpack_from(page, at)[3] if begin <= self.size else self.size  # else its header is outside the page
+        # A header outside the page is rejected below.
+        length = NODE.unpack_from(page, at)[3] if begin <= self.size else self.size
         if begin + length > self.size:
             raise self._damaged(number, "a key extends beyond it")
         return page[begin : begin + length]
@@ -210,7 +211,7 @@ class LmdbWriter:
                 f"shorten the name, or make a LevelDB{in_brackets('--backend leveldb')}"
             )
         self.waiting.append((key, value))  # kept until committed: a full map loses the whole transaction
-        if len(self.waiting) >= 1000:  # as Caffe's convert_imageset commits
+        if len(self.waiting) >= 1000:  # Caffe's convert_imageset commits as often
             self._commit()
 
     def close(self) -> None:

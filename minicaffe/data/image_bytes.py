@@ -69,7 +69,7 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
     with opened(file, name) as stored:
         _check_cost(stored)
         if color is not None and upright:
-            ImageOps.exif_transpose(stored, in_place=True)  # else it makes a copy
+            ImageOps.exif_transpose(stored, in_place=True)  # without in_place Pillow makes a copy
         return _channels(stored, color, str(stored.format))
 
 
@@ -139,7 +139,7 @@ def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
         raise DataError(f"{name}: {out_of_memory(error, f'{count:,} pixels')}: {advice}") from error
     except Error as error:
         raise DataError(str(error)) from error
-    except Exception as error:  # for damaged files OSError, ValueError, SyntaxError, struct.error, KeyError and more
+    except Exception as error:  # Pillow raises OSError, SyntaxError, struct.error, KeyError and others for damaged files
         unknown = f"not an image, or damaged (supported: {', '.join(_formats())})"
         damaged = "cannot identify" in str(error)
         what = "cannot read the image"
@@ -236,7 +236,7 @@ def scan_count(data: bytes) -> int:
         if marker == END_OF_IMAGE:
             break
         count += marker == START_OF_SCAN
-        if marker >= START_OF_FRAME:  # below it only TEM is a marker, and has no length
+        if marker >= START_OF_FRAME:  # the only marker below is TEM, which has no length
             at += max(int.from_bytes(data[at : at + 2], "big"), 2)
     return count
 
@@ -254,7 +254,8 @@ def _webp_pixels(head: bytes) -> int:
         bits = int.from_bytes(head[21:25], "little")
         width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     else:
-        width, height = (int.from_bytes(head[at : at + 2], "little") & 0x3FFF for at in (26, 28))  # lossy; 2 bits are a scale
+        # Lossy: the top 2 bits of each are a scale.
+        width, height = (int.from_bytes(head[at : at + 2], "little") & 0x3FFF for at in (26, 28))
     return width * height
 
 
@@ -280,7 +281,8 @@ def _eight_bits(image: Any) -> Any:
     """Return a 16-bit image as an 8-bit one, any other image unchanged."""
     from PIL import Image
 
-    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I") else image  # I;16, I
+    # Pillow's 16-bit modes are I;16 and I.
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I") else image
 
 
 def _channels(image: Any, color: bool | None, format_: str) -> Pixels:
@@ -377,7 +379,7 @@ def _resized_rows(pixels: Pixels, y: Samples, x: Samples) -> NDArray[np.int32]:
     used, (low, high) = used_of(low, high)
     wide = pixels[used]
     rows = wide[:, x_low] * (2048 - x_part)[:, None] + wide[:, x_high] * x_part[:, None]
-    # As OpenCV's VResizeLinear for bytes: weights of 11 bits, and low bits dropped at these points.
+    # OpenCV's VResizeLinear for bytes uses 11-bit weights and drops low bits at these two steps.
     upper = (rows[low] >> 4) * (2048 - part)[:, None, None] >> 16
     lower = (rows[high] >> 4) * part[:, None, None] >> 16
     whole: NDArray[np.int32] = (upper + lower + 2) >> 2

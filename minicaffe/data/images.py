@@ -40,7 +40,7 @@ def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:
     """Return the width and height of load_image's result, without decoding the pixels. Raises DataError."""
     with opened(path) as file:
-        if file.format == "TIFF":  # Pillow rotates it
+        if file.format == "TIFF":  # Pillow rotates a TIFF itself
             return file.width, file.height
         turned = file.getexif().get(0x0112, 1) in (5, 6, 7, 8)
         return (file.height, file.width) if turned else (file.width, file.height)
@@ -117,10 +117,10 @@ def bilinear_strips(
     left_at, right_at, x_part = _samples(image.shape[1], width, scale, dtype)
     used, (left_at, right_at) = used_of(left_at, right_at)
     low, high, part = _samples(image.shape[0], height, scale, dtype)
-    if height > image.shape[0]:  # each row is read more than once: drop first the columns that no sample reads
+    if height > image.shape[0]:  # enlarging reads each row more than once, so drop unused columns first
         image, used = image[:, used], np.arange(len(used))
     for rows in strips(height, max(image.shape[1], width) * image.shape[2]):
-        # The rows come first: drop the columns that no sample reads.
+        # Rows are interpolated before columns, so drop the unused columns here.
         picked = (image[at[rows]] if len(used) == image.shape[1] else image[at[rows]][:, used] for at in (low, high))
         upper, lower = (without_means(each.astype(dtype, copy=False), means) for each in picked)
         by_row = upper + part[rows, None, None] * (lower - upper)

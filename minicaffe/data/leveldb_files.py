@@ -53,7 +53,7 @@ def crc32c(data: bytes | memoryview) -> int:
     for i in range(0, len(padded), PIECE):
         rows = padded[i : i + PIECE].reshape(-1, ROW)
         for row in np.bitwise_xor.reduce(effects.take(rows + places, mode="wrap"), axis=1).tolist():  # "wrap" checks no index
-            # To go on from a CRC is to XOR it into the next four bytes and begin with 0.
+            # Continuing from a CRC equals XORing it into the next four bytes and starting from 0.
             checksum = a[checksum & 255] ^ b[checksum >> 8 & 255] ^ c[checksum >> 16 & 255] ^ d[checksum >> 24] ^ row
     return checksum ^ 0xFFFFFFFF
 
@@ -97,7 +97,7 @@ class LevelFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        if os.path.islink(path):  # for a clear message; follow=False refuses a link that is put there meanwhile
+        if os.path.islink(path):  # for a clear message; follow=False also refuses a link created after this check
             raise DataError(f"{path}: links in a LevelDB are not followed: replace the link by the file")
         try:
             self.file = opened(path, follow=False)
@@ -191,9 +191,9 @@ def _part(block: memoryview, at: int, begin: int) -> tuple[int, memoryview, int]
     checksum, length, kind = PART.unpack_from(block, at)
     end = at + PART.size + length
     if end > len(block):
-        cut = len(block) < BLOCK and at + PART.size + length <= BLOCK  # only in the file's last block
+        cut = len(block) < BLOCK and at + PART.size + length <= BLOCK  # only the file's last block is short
         raise LogError(begin, TORN if cut else "a record is longer than its block")
-    if not matches(checksum, block[at + PART.size - 1 : end]):  # from the kind, the header's last byte
+    if not matches(checksum, block[at + PART.size - 1 : end]):  # the checksum covers the kind too, the header's last byte
         raise LogError(begin, "a record does not match its checksum")
     if kind not in (FULL, FIRST, MIDDLE, LAST):
         raise LogError(begin, f"a record has the unknown kind {kind}")
@@ -365,13 +365,13 @@ class _Edits:
                 elif tag == 2:
                     self.log = number()
                 elif tag == 3:
-                    number()  # of the next file
+                    number()  # the next file's number, not needed
                 elif tag == 4:
                     self.sequence = number()
                 elif tag == 9:
                     self.previous_log = number()
                 elif tag == 5:
-                    number(), key()  # the start of the next compaction of a level
+                    number(), key()  # the start of a level's next compaction, not needed
                 elif tag == 6:
                     number()  # the level
                     self.tables.pop(number(), None)  # merged, or moved to another level, which adds it again

@@ -34,7 +34,7 @@ def equalised_by_tiles(levels: Levels, clip: float = 4.0) -> Levels:
     """Return levels (H, W), equalised by tiles. clip: a level's maximum count, relative to a uniform histogram."""
     height, width = levels.shape
     uneven = height % TILES or width % TILES
-    # As in OpenCV, an even axis gets a whole 8 more where the other is uneven.
+    # As in OpenCV: if one axis is not divisible by TILES, a divisible one still grows by TILES.
     more = [(0, TILES - size % TILES if uneven else 0) for size in (height, width)]
     tables, high, wide = tile_tables(np.pad(levels, more, "reflect"), clip)
     upper, lower, part = _around(height, high)
@@ -72,7 +72,7 @@ def clipped(counts: Array, limit: int) -> Array:
 
 def _around(count: int, size: int) -> tuple[Array, Array, Array]:
     """Return for each pixel the tiles with the nearest centres before and after it, and its position between them."""
-    # tiles' centres at 0, 1, ...
+    # Tile centres are at 0, 1, ...
     at = np.arange(count, dtype=np.float32) * (np.float32(1) / np.float32(size)) - np.float32(0.5)
     low = np.floor(at).astype(np.int64)
     return np.maximum(low, 0), np.minimum(low + 1, TILES - 1), (at - low).astype(np.float32)

@@ -85,8 +85,8 @@ class Prefetcher:
         arguments = (self.source, self._queue, ended)
         self._thread = threading.Thread(target=_make, args=arguments, name="minicaffe-prefetch", daemon=True)
         self._process = os.getpid()
-        _running[self._thread] = (self._queue, ended)  # weak: an ended thread leaves by itself
-        weakref.finalize(self, ended.set)  # nothing that locks: garbage collection may run while a lock is held
+        _running[self._thread] = (self._queue, ended)  # weak keys: an ended thread drops out by itself
+        weakref.finalize(self, ended.set)  # must not lock: garbage collection may run while a lock is held
         self._thread.start()
 
 
@@ -99,13 +99,13 @@ def _make(source: Source, made: queue.Queue[Any], ended: threading.Event) -> Non
     item: Any = None
     while not ended.is_set() and not isinstance(item, BaseException):
         try:
-            with np.errstate(all="ignore"):  # as in layers
+            with np.errstate(all="ignore"):  # as layers do
                 item = (source.next_batch(), source.state())
         except BaseException as error:
             item = error
         while not ended.is_set():
             try:
-                made.put(item, timeout=0.25)  # wakes to look at `ended`: with a full queue nobody else wakes it
+                made.put(item, timeout=0.25)  # with the timeout a thread at a full queue sees `ended`
                 break
             except queue.Full:
                 continue

@@ -96,7 +96,7 @@ def interpolated(pixels: Pixels, height: int, width: int, mode: int) -> Pixels:
     if mode == Param.LINEAR:
         return resized(pixels, height, width)
     if mode == Param.NEAREST:
-        rows, columns = (np.arange(new) * size // new for new, size in zip((height, width), old))  # OpenCV takes no half pixel
+        rows, columns = (np.arange(new) * size // new for new, size in zip((height, width), old))  # OpenCV adds no half pixel
         nearest: Pixels = pixels[rows[:, None], columns]
         return nearest
     if mode == Param.AREA and height <= old[0] and width <= old[1]:
@@ -123,8 +123,8 @@ def _resampled(
     (y, y_weights), (x, x_weights) = (
         _clipped(taps(size, new), size) for size, new in zip(values.shape[:2], (height, width), strict=True)
     )
-    used, x = used_of(*x)  # the rows come first: drop the columns that no sample reads
-    if height > values.shape[0]:  # each row is read more than once: drop them at once
+    used, x = used_of(*x)  # rows are combined before columns, so drop unused columns first
+    if height > values.shape[0]:  # enlarging reads each row more than once, so drop them for all strips
         values, used = values[:, used], np.arange(len(used))
     resampled = np.empty((height, width, values.shape[2]), dtype)
     for rows in strips(height, max(values.shape[1], width) * values.shape[2]):
@@ -155,11 +155,12 @@ def averaged(
     edges, low = _edges(values.shape[0], height, scale)
     part, lengths = _column(edges - low), _lengths(values.shape[0], height, edges, scale)
     result = np.empty((height, width, values.shape[2]), dtype)
-    before, last = np.zeros((1, *values.shape[1:])), np.empty((0, *values.shape[1:]))  # sums of the rows above; up to an edge
+    # before: sums of the rows above the strip; last: sums of the rows above the last edge.
+    before, last = np.zeros((1, *values.shape[1:])), np.empty((0, *values.shape[1:]))
     done = 0
     for rows in strips(values.shape[0], values.shape[1] * values.shape[2]):
         block = without_means(values[rows].astype(np.float32), means) if means is not None else values[rows]
-        sums = np.concatenate([before, block]).cumsum(axis=0)  # sums[i]: of the pixels before row i of the strip
+        sums = np.concatenate([before, block]).cumsum(axis=0)  # sums[i] covers the rows before row i of the strip
         stop = int(np.searchsorted(low, rows.stop))
         at = low[done:stop] - rows.start
         at_edges = np.concatenate([last, sums[at] + part[done:stop] * block[at].astype(np.float64)])

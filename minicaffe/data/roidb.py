@@ -138,7 +138,7 @@ def _mirrored(entry: Entry) -> Entry:
     boxes, last = box_array(entry), entry["width"] - 1
     entry["boxes"] = np.column_stack([last - boxes[:, 2], boxes[:, 1], last - boxes[:, 0], boxes[:, 3]])  # x1 and x2 swap
     entry["flipped"] = not entry.get("flipped", False)
-    entry.pop("bbox_targets", None)  # they were the old boxes'
+    entry.pop("bbox_targets", None)  # they belong to the boxes before mirroring
     return entry
 
 
@@ -175,7 +175,7 @@ def usable(roidb: Sequence[Entry], settings: DetectionSettings) -> Roidb:
 def add_bbox_regression_targets(roidb: Sequence[Entry], settings: DetectionSettings) -> tuple[Array, Array]:
     """Set the normalised bbox_targets of every prepared entry. Return the means and stds (K, 4), K = 2 if agnostic."""
     train = settings.train
-    classes = 2 if train.agnostic else roidb[0]["gt_overlaps"].shape[1]  # background and object
+    classes = 2 if train.agnostic else roidb[0]["gt_overlaps"].shape[1]  # agnostic: background and object
     for entry in roidb:
         entry["bbox_targets"] = regression_targets(entry, train.bbox_thresh)
     means, stds = np.zeros((classes, 4)), np.ones((classes, 4))

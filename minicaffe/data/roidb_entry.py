@@ -112,7 +112,7 @@ def finite(box: list[float], place: str, wanted: str, given: str) -> list[float]
 def as_boxes(values: Any, place: str) -> Any:
     """Return values as (N, 4). Raises DataError for another shape, and for a box that is not finite."""
     try:
-        with np.errstate(over="ignore"):  # told below
+        with np.errstate(over="ignore"):  # reported below
             boxes = np.array(values, np.float32)
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{place}: boxes must be lists of x1, y1, x2, y2: {error}") from error
@@ -257,7 +257,8 @@ def _check_item(item: Any, place: str, wanted: dict[str, Any]) -> None:
             raise DataError(f"{place}: {key} must be at most {LARGEST}, got {item[key]!r:.60}")
         if type_ is None and not isinstance(item[key], int | str):
             raise DataError(f"{place}: {key} must be a number or a text, got {kind(item[key])}")
-        if type_ is None and isinstance(item[key], int) and abs(item[key]) >= 2**63:  # larger ones could share one hash
+        # Larger numbers can be chosen to share one hash.
+        if type_ is None and isinstance(item[key], int) and abs(item[key]) >= 2**63:
             raise DataError(f"{place}: {key} must be a number of 64 bits, got {item[key]!r:.60}")
 
 

@@ -38,7 +38,7 @@ def is_yolo(folder: Path) -> bool:
         return True
     if not any((folder / name).is_file() for name in NAMES):
         return False
-    # The names may also be those of a VOC dataset, whose .xml are in a folder of their own.
+    # A VOC dataset may have a file of the same name, with its .xml files in another folder.
     return not annotated_folder(folder) or any(path.with_suffix(".txt").is_file() for path in images_in(folder))
 
 
@@ -95,7 +95,7 @@ def _named(folder: Path, wanted: Sequence[str]) -> dict[str, Path]:
     for split in ("train", "val", "test"):
         if split not in wanted and not isinstance(content.get(split), str):
             continue
-        value = _folder_name(content, split, file)  # many files say ../train/images for a folder beside them
+        value = _folder_name(content, split, file)  # many files say ../train/images for a folder next to them
         places = [base / value, folder / value, folder / value.removeprefix("../")] if value else []
         with os_errors_as(DataError, f"{file}: {split}"):
             if place := next((path for path in places if _is_folder(path)), None):

@@ -34,13 +34,13 @@ class Shard:
 
     def rank_stream(self, generator: np.random.Generator) -> None:
         """Move a generator that is equal on all ranks to this rank's stream of random numbers."""
-        if self.count > 1:  # alone, the generator stays as it was seeded
+        if self.count > 1:  # a single process keeps the seeded generator
             generator.bit_generator.state = of_rank(generator, self.rank).bit_generator.state
 
     def state(self, generator: np.random.Generator) -> dict[str, Any]:
         """Return the state of this rank's generator, as JSON."""
         state: dict[str, Any] = {"generator": generator.bit_generator.state}
-        return state if self.count == 1 else state | {"share": [self.rank, self.count]}  # the name in stored states
+        return state if self.count == 1 else state | {"share": [self.rank, self.count]}  # "share" is the name in stored states
 
     def restore(self, generator: np.random.Generator, state: dict[str, Any]) -> None:
         """Restore state()'s result. Another rank's generator is moved to this rank's stream. Raises ValueError."""

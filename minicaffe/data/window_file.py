@@ -2,12 +2,11 @@
 
     # INDEX / PATH / CHANNELS / HEIGHT / WIDTH / NUMBER OF WINDOWS / then for each: CLASS OVERLAP X1 Y1 X2 Y2
 
-MS-CNN's windows are CLASS IGNORED X1 Y1 X2 Y2, Cascade R-CNN's CLASS IGNORED DIFFICULT X1 Y1 X2 Y2; in both there follow the
-NUMBER OF REGIONS of no interest, and X1 Y1 X2 Y2 of each.
+MS-CNN's windows are CLASS IGNORED X1 Y1 X2 Y2, Cascade R-CNN's CLASS IGNORED DIFFICULT X1 Y1 X2 Y2; both then have the
+NUMBER OF REGIONS of no interest, and X1 Y1 X2 Y2 of each. The list of Faster R-CNN in C++:
 
     # INDEX / PATH / NUMBER OF BOXES / then for each: CLASS X1 Y1 X2 Y2 DIFFICULT
 
-is the list of Faster R-CNN in C++.
 Source: Caffe's window_data_layer.cpp, MS-CNN's image_gt_data_layer.cpp, Cascade R-CNN's detection_data_layer.cpp,
 makefile/frcnn's frcnn_utils.hpp. Any white space separates tokens, as in C++ streams.
 """
@@ -121,7 +120,7 @@ def read_window_file(path: str | PathLike[str]) -> WindowFile:
     while tokens.tokens:
         index = tokens.next_image(len(images))
         images.append(tokens.text("the image's path"))
-        # The last image's count, as in Caffe.
+        # Caffe keeps the channels of the last image.
         channels, _, _ = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
         windows += [_window(tokens, index) for _ in range(tokens.count("the number of windows"))]
     if not images:

@@ -1,8 +1,8 @@
-"""Inputs in place of data layers, for published nets that also read their images from lists or databases in use.
+"""Inputs in place of data layers, for published nets whose test phase reads images from lists or databases.
 
 file = read_net("segnet_inference.prototxt")
-data_layers(file, state)                    # those that images come from, if the net has no inputs
-with_inputs(file, state, shape_of)          # the net with an Input in place of each, and without labels
+data_layers(file, state)                    # the layers that read images, if the net has no inputs
+with_inputs(file, state, shape_of)          # the net with Inputs in their place, without labels
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _labels(layers: LayerList) -> set[str]:
             needed.update(name for i, name in enumerate(param.bottom) if i == 0 or not (i in kind.index_bottoms or name in raw))
         elif (param.top and not read.issuperset(param.top)) or needed.intersection(param.top):
             needed.update(param.bottom)
-        if param.top:  # what a writer or Silence reads stays an output
+        if param.top:  # a blob that only a writer or Silence reads stays an output
             read.update(param.bottom)
     return {top for param, _ in layers if is_data(param) for top in param.top if top in read - needed}
 

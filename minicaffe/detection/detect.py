@@ -142,8 +142,8 @@ def run_net(
         put_array(net, "rois", rois)
     sources = proposal_sources(net)
     wanted = dict.fromkeys(name for name in (*READ, *also, *sources) if name in net.blobs)
-    net.forward(blobs=[*wanted])  # named, so that keep="outputs" keeps them
-    if not net.blobs["rois"].count:  # scores that are NaN propose nothing
+    net.forward(blobs=[*wanted])  # keep="outputs" frees inner blobs that are not named
+    if not net.blobs["rois"].count:  # NaN scores give no rois
         for name in sources:
             check_scores(net.blobs[name].read_data(), name)
     return scale, again
@@ -190,7 +190,7 @@ def scaled_proposals(boxes: Floats, scale: ArrayLike, dedup: float) -> tuple[Flo
         return rois, np.arange(len(rois))
     # Rois in the same cells of the map pool the same values, so the net runs on one of them.
     _, first, again = np.unique(np.round(rois * np.float32(dedup)), axis=0, return_index=True, return_inverse=True)
-    return rois[first], again.reshape(-1)  # NumPy 2.0.0 gives it a second axis
+    return rois[first], again.reshape(-1)  # NumPy 2.0.0 returns a second axis
 
 
 def pick(
@@ -202,10 +202,10 @@ def pick(
     """
     rois, classes = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for k in range(1, scores.shape[1]):
-        likely = np.flatnonzero(scores[:, k] > threshold)  # before NMS, whose time is quadratic
+        likely = np.flatnonzero(scores[:, k] > threshold)  # filtered first, since the time of NMS is quadratic
         kept = likely[nms(np.concatenate([boxes[likely, k], scores[likely, k, None]], axis=1), nms_threshold)]
         rois, classes = np.append(rois, kept), np.append(classes, np.full(len(kept), k))
-    best = np.argsort(-scores[rois, classes], kind="stable")[:max_detections]  # a roi may be there under several classes
+    best = np.argsort(-scores[rois, classes], kind="stable")[:max_detections]  # a roi may occur in several classes
     rois, classes = rois[best], classes[best]
     return Detections(boxes[rois, classes], scores[rois, classes], classes, rois, float(scores[:, 1:].max(initial=0)))
 

@@ -114,7 +114,7 @@ def load(  # noqa: PLR0913 - public, by keyword
     Layers that the weights lack produce a warning. Raises Error, PrototxtError, WeightsError, SettingsError.
     """
     own = None if cfg is None else settings_from(cfg)
-    if not isinstance(net, Net):  # nobody else can ask for this one's inner blobs
+    if not isinstance(net, Net):  # nobody else uses this net, so its other blobs need not be kept
         net = Net(joined(read_net(net, warn=False)), TEST, keep="outputs", settings=own, strict=strict, fork=fork)
         if own is None and net.settings == DetectionSettings() and (defaults := family_of(net).test_defaults):
             net.settings = dataclasses.replace(net.settings, test=dataclasses.replace(net.settings.test, **defaults))

@@ -77,7 +77,7 @@ def precision_recall(
         boxes, gt = np.asarray(found.boxes)[order], np.asarray(true.boxes)
         counts = ~_on_ignored(boxes, gt, true.ignored, threshold)
         scores.append(found_scores[order][counts])
-        # Boxes are taken within an image, so all images can be ranked together afterwards.
+        # Boxes are matched within each image, so all images can be ranked together afterwards.
         hits.append(true_positives(boxes, gt, threshold)[counts])
     ranked = np.concatenate(hits)[np.argsort(-np.concatenate(scores), kind="stable")]
     if not total:
@@ -104,7 +104,7 @@ def true_positives(boxes: NDArray[Any], truth: NDArray[Any], threshold: float) -
     overlaps = bbox_overlaps(boxes, truth)
     taken: set[int] = set()
     for i, (best, overlap) in enumerate(zip(overlaps.argmax(axis=1).tolist(), overlaps.max(axis=1).tolist(), strict=True)):
-        if overlap >= threshold and best not in taken:  # a second detection of a box is false, even if another box is free
+        if overlap >= threshold and best not in taken:  # a repeated detection is false, even if another true box is free
             hit[i] = True
             taken.add(best)
     return hit
@@ -199,7 +199,7 @@ def evaluate(found: Sequence[Detections], roidb: Roidb, classes: Sequence[str], 
 
 def _truth(entry: Entry) -> tuple[Any, Any, Any]:
     """Return the boxes (n, 4) of an image, their classes (n,), and whether each is ignored (n,)."""
-    own = np.asarray(entry["gt_classes"]) > 0  # 0: a proposal
+    own = np.asarray(entry["gt_classes"]) > 0  # proposals have class 0
     boxes, kinds = np.asarray(entry["boxes"])[own], np.asarray(entry["gt_classes"])[own]
     more = entry.get("ignored_boxes", np.zeros((0, 4)))
     ignored = np.arange(len(boxes) + len(more)) >= len(boxes)
@@ -223,7 +223,7 @@ def _coco(
         for i, one in enumerate(found, 1)
         for box, score, k in zip(one.boxes, one.scores, one.classes)
     ]
-    with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
+    with contextlib.redirect_stdout(io.StringIO()):  # COCOeval prints its progress
         known = COCO()
         known.dataset = {
             "info": {},
@@ -238,7 +238,7 @@ def _coco(
             counted.params.catIds = sorted(known.getCatIds())
         counted.evaluate()
         counted.accumulate()
-    precision = counted.eval["precision"]  # IoU x recall x class x area x most detections; -1: no box of the truth
+    precision = counted.eval["precision"]  # axes: IoU, recall, class, area, most detections; -1: no true box
     picks = {"AP": (slice(None), 0), "AP50": (0, 0), "AP75": (5, 0)}
     picks |= {name: (slice(None), i) for i, name in enumerate(("AP small", "AP medium", "AP large"), 1)}
 

@@ -94,7 +94,7 @@ def _read_up_to(net: Net, until: str) -> set[str]:
 def start_backward(net: Net, end: str | None = None) -> None:
     """Prepare a backward from layer end (default: the last), starting from the losses.
 
-    A net without one starts from ones at that layer's tops (default: the outputs), and computes every gradient, in the inputs
+    A net without a loss starts from ones at that layer's tops (default: the outputs). It then computes the inputs' gradients
     too.
     """
     if not any(net.blob_loss_weights.values()):
@@ -108,7 +108,7 @@ def start_backward(net: Net, end: str | None = None) -> None:
 def put_array(net: Net, name: str, array: NDArray[Any]) -> None:
     """Copy an array into an input blob, which takes the array's shape."""
     values = numbers(name, array)
-    net.blobs[name].reshape(values.shape)  # the other layers follow in forward
+    net.blobs[name].reshape(values.shape)  # forward reshapes the other blobs
     net.blobs[name].data[...] = values
 
 

@@ -204,9 +204,6 @@ def crop(image: NDArray[np.uint8], box: NDArray[np.int64]) -> NDArray[np.uint8]:
     return pixels
 
 
-# The three nets, and the files that have them.
-
-
 def stage_of(param: caffe_pb2.NetParameter) -> int:
     """Return 1, 2 or 3 for MTCNN's first, second or third net, by its ends; 0 for another net."""
     made: dict[str, caffe_pb2.LayerParameter] = {}

@@ -1,9 +1,9 @@
 """The people in the maps of an OpenPose net.
 
-    maps     of P parts P heat maps, one of the background, and of L limbs L fields of two maps, x and y
-    peaks    of each part's heat map, by non-maximum suppression
-    limbs    pairs of peaks, scored by the line integral of the limb's field between them; the best first, a peak in one alone
-    people   limb after limb along the skeleton, joined where they share a peak
+    maps     a heat map for each part, one for the background, and for each limb a field of two maps, x and y
+    peaks    from each part's heat map, by non-maximum suppression
+    limbs    pairs of peaks, scored by the line integral of the limb's field between them; best first, each peak used once
+    people   limb after limb along the skeleton, joined at shared peaks
 
 Source: Cao et al. 2017, and OpenPose's nmsBase.cpp, bodyPartConnectorBase.cpp and poseParameters.cpp, whose numbers these are.
 """
@@ -160,7 +160,7 @@ def find_people(maps: Array, skeleton: Skeleton, height: int, width: int, thresh
         raise Error(f"maps of shape {maps.shape} are not those of {skeleton.name}: ({skeleton.maps}, h, w)")
     check_scores(maps)
     least = skeleton.threshold if threshold is None else threshold
-    heat = maps[: len(skeleton.parts)]  # a map at a time: all of them at the larger size may not fit in memory
+    heat = maps[: len(skeleton.parts)]  # one map at a time: together the resized maps may not fit in memory
     peaks = [find_peaks(resize_cubic(one[..., None], height, width)[..., 0], least) for one in heat]
     fields = maps[skeleton.heat_maps :].reshape(-1, 2, *maps.shape[1:])
     people: list[Person] = []
@@ -217,7 +217,7 @@ def limb_scores(a: Array, b: Array, both: Array, threshold: float) -> Array:
     count = np.clip(np.rint(np.sqrt(5 * np.abs(way).max(axis=2))), FEWEST_POINTS, MOST_POINTS)
     direction = way / np.maximum(length, 1e-6)[..., None]
     total, above = np.zeros_like(length), np.zeros_like(length)
-    for k in range(MOST_POINTS):  # the end itself is no point: the reference's
+    for k in range(MOST_POINTS):  # as in the reference, the end point is not sampled
         at = np.rint(a[:, None, :2] + way * (k / count)[..., None]).astype(np.intp)
         x, y = np.clip(at[..., 0], 0, both.shape[1] - 1), np.clip(at[..., 1], 0, both.shape[0] - 1)
         along = (both[y, x] * direction).sum(axis=2)

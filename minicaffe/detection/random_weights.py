@@ -30,19 +30,19 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
     done, normal = [], []
     for name, layer in _layers(net, names):
         blobs = layer.blobs
-        if not layer.has_gradient:  # its blobs are no weights: DataAugmentation's mean
+        if not layer.has_gradient:  # blobs without a gradient are not weights, e.g. DataAugmentation's mean
             continue
         own = [weight_name(layer, i) for i in range(len(blobs))]
         if variance := [blob for blob, what in zip(blobs, own) if what.startswith("variance")]:
             if not variance[0].data.any():  # variance 0 would divide by the root of eps
                 for blob, what in zip(blobs, own):
-                    if what.startswith(("variance", "factor", "correction")):  # the last two divide sums
+                    if what.startswith(("variance", "factor", "correction")):  # factor and correction divide sums
                         blob.data[...] = 1
                 normal.append(name)
             continue
         for blob in blobs:
             if len(blob.shape) > 1 and blob.count and not blob.data.any():
-                std = (2 / (blob.count / blob.shape[0])) ** 0.5  # MSRA's, which keeps values in range through ReLUs
+                std = (2 / (blob.count / blob.shape[0])) ** 0.5  # MSRA's std keeps values in range through ReLUs
                 blob.data[...] = random.standard_normal(blob.shape, np.float32) * np.float32(std)
                 done.append(name)
     gaussian = f"{len(done)} of these layers name no weight_filler and got Gaussian values (seed {seed})" if done else ""
@@ -100,7 +100,7 @@ def _scale(net: Net, names: set[str]) -> None:
 
     net.after_forward(scale)
     try:
-        with suppress(LayerError):  # the command's own forward says so, if it runs one
+        with suppress(LayerError):  # the command's own forward reports the error, if it runs one
             net.forward()
     finally:
         net.remove_hook(scale)

@@ -69,7 +69,7 @@ class Ctpn(Family):
         return Detections(found, lines[:, 4].astype(np.float32), np.ones(len(lines), np.int64), best=best)
 
     def suppression_text(self, net: Net, settings: DetectionSettings) -> str:
-        return ""  # CTPN's script fixes it
+        return ""  # CTPN's script fixes the suppression
 
 
 def _proposals(net: Net) -> list[str] | None:

@@ -93,7 +93,7 @@ def _yolo(folder: Path, found: Iterable[Found]) -> Iterator[tuple[Path, list[str
     for image, (height, width), detections in found:
         stem = Path(image).stem
         name = next(name for name in (stem, *(f"{stem}-{n}" for n in _few(taken))) if name.lower() not in taken)
-        taken.add(name.lower())  # a file system may not tell capitals
+        taken.add(name.lower())  # file systems may ignore case
         lines = []
         for box, score, k in zip(detections.boxes.tolist(), detections.scores.tolist(), detections.classes.tolist()):
             x1, y1, x2, y2 = box

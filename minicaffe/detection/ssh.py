@@ -3,9 +3,9 @@
     image -> means subtracted, short side 1200, long side <= 1600 -> net -> of each module boxes (R, 5), scores (R, 1)
           -> boxes in pixels of the image -> score > threshold, NMS of all modules together -> clipped to the image
 
-Several TEST.SCALES are a pyramid: the image is scaled to a short side of 800, or less where the long side would exceed 1200,
-then by each scale over 800. The boxes of all scales are suppressed together; at the last scale the module of the largest
-stride, that for large faces, does not count.
+Several TEST.SCALES are a pyramid: the image is scaled to a short side of 800, or less if the long side would exceed 1200,
+then by each scale over 800. The boxes of all scales are suppressed together. The last scale leaves out the module of the
+largest stride, which finds large faces.
 
 Source: Najibi et al., SSH (arXiv:1708.03979); SSH/test.py and SSH/configs of mahyarnajibi/SSH.
 """

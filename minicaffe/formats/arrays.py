@@ -1,8 +1,10 @@
 """Arrays of numbers in .npy and .npz files. Pickles are refused, and so are sizes that exceed the file's bytes.
 
-The name of an .npz entry is the array's name. Bytes are written as %XX if they would lead out of the folder that the file is
-unpacked in (`..` and `.` as whole parts, empty parts, a backslash, the colon of `C:`), if a zip cannot keep them (control
-characters, bytes that are not UTF-8), in a last .npy, and for % itself: `../conv%.0` is `%2E%2E/conv%25.0`.
+The name of an .npz entry is the array's name, with some bytes as %XX: `../conv%.0` is `%2E%2E/conv%25.0`. These are
+
+    bytes that lead out of the folder on unpacking: `..` and `.` as whole parts, empty parts, a backslash, `:` of `C:`
+    bytes that a zip cannot keep: control characters, bytes that are not UTF-8
+    the dot of a final .npy, and % itself
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ LONGEST_HEADER = 10_000
 """Most bytes of an array's header. NumPy has the same limit but reads the header first."""
 _QUOTED = re.compile(
     r"[%\\\x00-\x1f\x7f\udc80-\udcff]"
-    r"|(?<![^/])/|(?<![^/])\.\.?(?![^/])"  # at the start of a path's part
+    r"|(?<![^/])/|(?<![^/])\.\.?(?![^/])"  # an empty path component, . or ..
     r"|(?<=\A[A-Za-z]):|\.(?=npy\Z)"
 )
 _LONGEST_NAME = 0xFFFF
@@ -86,7 +88,7 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) 
             entry_name = f"{_entry_name(name)}.npy"
             if (length := len(entry_name.encode())) > _LONGEST_NAME:
                 raise Error(f"{os.fspath(path)}: an array's name has {length} bytes; an .npz allows {_LONGEST_NAME}")
-            with archive.open(entry_name, "w", force_zip64=True) as entry:  # the size is unknown yet, and may be over 2 GB
+            with archive.open(entry_name, "w", force_zip64=True) as entry:  # the size is not known yet and may exceed 2 GB
                 np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
 
 
@@ -114,7 +116,7 @@ def _array_name(entry_name: str) -> str:
 
     A name that _entry_name would not have written (%41, from other programs) is unchanged.
     """
-    name = unquote(entry_name, errors="surrogateescape")  # bytes that are not UTF-8 become surrogates, as in names of files
+    name = unquote(entry_name, errors="surrogateescape")  # bytes that are not UTF-8 become surrogates, as in file names
     return name if _entry_name(name) == entry_name else entry_name
 
 
@@ -146,7 +148,7 @@ def _read(file: IO[bytes], size: int, path: str) -> Array:
     if any(n < 0 for n in shape) or count * dtype.itemsize > size:
         raise ValueError(f"shape {shape} needs {count * dtype.itemsize} bytes, but only {size} are stored")
     limits.check(f"{path}: an array of shape {shape}", count * dtype.itemsize, "bytes")
-    values: Array = np.ndarray(count, dtype, _bytes(file, count * dtype.itemsize))  # frombuffer takes no items of 0 bytes
+    values: Array = np.ndarray(count, dtype, _bytes(file, count * dtype.itemsize))  # frombuffer refuses items of 0 bytes
     # Column-major values are the row-major ones of the transpose.
     return values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
 
@@ -155,7 +157,7 @@ def _bytes(file: IO[bytes], count: int) -> bytearray:
     """Return the next count bytes. Raises EOFError if there are fewer."""
     data, filled = bytearray(count), 0
     while filled < count:
-        part = file.read(min(count - filled, 1 << 20))  # in pieces: a zip's stream gives a copy of each
+        part = file.read(min(count - filled, 1 << 20))  # in pieces, since a zip stream returns copies
         if not part:
             raise EOFError(f"{count} bytes of values are needed, but only {filled} are stored")
         data[filled : filled + len(part)] = part

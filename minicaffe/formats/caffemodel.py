@@ -105,7 +105,7 @@ def numbered(blobs: Mapping[int, Stored], layer: str) -> list[Stored | None]:
 
     Raises WeightsError for a number far beyond them.
     """
-    if max(blobs, default=0) > len(blobs) + 64:  # shared blobs are missing, but not millions
+    if max(blobs, default=0) > len(blobs) + 64:  # shared blobs leave gaps, but not of millions
         raise WeightsError(f"{layer} has a blob {max(blobs)} but only {len(blobs)} blobs")
     return [blobs.get(i) for i in range(max(blobs, default=-1) + 1)]
 
@@ -182,7 +182,7 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
     for item in fields(buffer, start, end):
         if item.number <= 4:
             legacy[item.number] = _integer(item)
-        elif item.number == 5 and item.kind == VARINT:  # everywhere else floats
+        elif item.number == 5 and item.kind == VARINT:  # elsewhere field 5 holds floats
             return _c3d_blob(buffer, start, end, whole)
         elif item.number == 5:
             stored[FLOAT].append(numbers(buffer, item, FLOAT))

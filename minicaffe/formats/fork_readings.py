@@ -111,7 +111,8 @@ def todays_layer(buffer: Buffer, item: Field, found: Origin) -> bytes:
             parts.append(delimited(_LAYER[name].number, todays_block(buffer, inner.start, inner.end, block)))
         elif inner.number == LOSS and inner.kind == BYTES:
             parts.append(delimited(LOSS, _todays_loss(buffer, inner, found.forks)))
-        elif inner.number != 7 and not (inner.number in _BLOCKS and (known or inner.kind != BYTES)):  # NVIDIA's are integers
+        # NVIDIA's fields at the blocks' numbers are integers.
+        elif inner.number != 7 and not (inner.number in _BLOCKS and (known or inner.kind != BYTES)):
             parts.append(bytes(buffer[inner.offset : inner.end]))
     return delimited(100, b"".join(parts))
 
@@ -122,7 +123,7 @@ def _todays_loss(buffer: Buffer, block: Field, forks: tuple[str, ...]) -> bytes:
     for item in fields(buffer, block.start, block.end):
         raw = bytes(buffer[item.offset : item.end])
         if item.number == 3 and forks and set(forks) <= set(PRE_FIXED_3) and item.value in (3, 4):
-            raw = _integer(3, 7 - item.value)  # these forks have our 3 and 4 exchanged
+            raw = _integer(3, 7 - item.value)  # these forks swap our 3 and 4
         elif item.number == 4 and forks == (NVIDIA,):
             continue
         parts.append(raw)
@@ -134,7 +135,7 @@ Reader = Callable[[Field, Sequence[Field], Block], list[Reading]]
 
 def todays_block(buffer: Buffer, start: int, end: int, block: Block) -> bytes:
     """Return the block's fields in minicaffe's numbers. Raises ForkError and WireError."""
-    if block.name.endswith("data_param"):  # what reads data is replaced by inputs where a net is made
+    if block.name.endswith("data_param"):  # inputs replace data layers when a net is made
         return bytes(buffer[start:end])
     inside = list(fields(buffer, start, end))
     parts = [_DEFAULTS.get((block.name, block.number), b"")]
@@ -171,7 +172,8 @@ def _named(buffer: Buffer, item: Field, names: Mapping[int, str], block: Block) 
         )
     if item.kind == VARINT:
         return _integer(known.number, item.value)
-    return encoded(known.number << 3 | FOUR_BYTES) + bytes(buffer[item.end - 4 : item.end])  # of several the last counts
+    # The last of several values counts.
+    return encoded(known.number << 3 | FOUR_BYTES) + bytes(buffer[item.end - 4 : item.end])
 
 
 def _chosen(item: Field, readings: Sequence[Reading], block: Block) -> bytes:
@@ -199,7 +201,7 @@ def _known(buffer: Buffer, item: Field, block: Block) -> bytes | None:
     value = buffer[item.start : item.end]
     if known is None:
         if _is_reserved(block.name, item.number) or block.loss or (item.kind != BYTES and not any(value)):
-            return b""  # where a net is made, a loss is replaced by its probabilities: hard_ratio and the like are of training
+            return b""  # a net gets probabilities instead of the loss, so fields such as hard_ratio have no effect
         raise ForkError(f"{where} belongs to a fork's field that minicaffe lacks")
     kind = _KINDS.get(known.type, VARINT)
     if item.kind != kind and not (item.kind == BYTES and kind != BYTES and is_repeated(known)):
@@ -239,10 +241,10 @@ def _bool(item: Field) -> str:
 
 def _round_mode(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
     if item.kind == FOUR_BYTES:
-        return [Reading((HAPPYNEAR,), "blobs_lr")]  # read only by the kinds of pooling that are refused by their number
+        return [Reading((HAPPYNEAR,), "blobs_lr")]  # only pooling methods that are refused anyway read it
     raw, on = _integer(13, item.value), bool(item.value)
     if any(other.number == _number("pooling_param", "ceil_mode") for other in inside):
-        return [Reading((OURS,), "round_mode", raw)]  # minicaffe writes both
+        return [Reading((OURS,), "round_mode", raw)]  # minicaffe writes both fields
     mean = any(other.number == 1 and other.value == 1 for other in inside)
     ceil_mode = b"" if on else _integer(_number("pooling_param", "ceil_mode"), 0)
     avg_include_pad = _integer(_number("pooling_param", "avg_include_pad"), 0) if mean and not on else b""
@@ -271,7 +273,7 @@ def _hole(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
     if item.number == 17:
         return [Reading((), f"force_nd_im2col: {_bool(item)}")]
     if item.number == 18:
-        return []  # dilation
+        return []  # 18 is minicaffe's dilation
     if {ours["hole"], ours["hole_h"]} & {other.number for other in inside}:
         return []  # minicaffe's hole_w
     tuned = Reading((NVIDIA, NVIDIA_15, HAPPYNEAR, DEEP_DETECT), f"cuDNN's algorithm {item.value}")
@@ -281,7 +283,7 @@ def _hole(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
 def _is_deeplab(inside: Sequence[Field], block: Block) -> bool:
     """Return whether a convolution's fields 17 to 19 are holes.
 
-    They are with DeepLab's own numbers, in V1, where BVLC had no such fields, and if 17, which is a bool in BVLC's, is above 1.
+    There are three cases: DeepLab's own numbers; V1, where BVLC had no such fields; a 17 above 1, since BVLC's is a bool.
     """
     numbered = block.number != _LAYER[block.name].number
     return numbered or DEEPLAB in block.forks or any(f.number == 17 and f.kind == VARINT and f.value > 1 for f in inside)
@@ -301,7 +303,7 @@ def _dropout(item: Field, inside: Sequence[Field], block: Block) -> list[Reading
 
 
 def _statistics(item: Field, inside: Sequence[Field], block: Block) -> list[Reading]:
-    if item.kind == BYTES:  # 7 and 8 of caffe-windows are fillers, 5 of NVIDIA's is
+    if item.kind == BYTES:  # caffe-windows has fillers at 7 and 8, NVIDIA one at 5
         return [] if item.number == 5 else [Reading((HAPPYNEAR,), "a learnt scale", None)]
     if item.number == 7 or item.value > 1:
         return []
@@ -309,7 +311,7 @@ def _statistics(item: Field, inside: Sequence[Field], block: Block) -> list[Read
     if item.number == 5:
         return [Reading((HAPPYNEAR,), f"disable_variance: {_bool(item)}", content)]
     return [
-        Reading((PSPNET, CAFFE_OCR), f"update_global_stats: {_bool(item)}"),  # of training only
+        Reading((PSPNET, CAFFE_OCR), f"update_global_stats: {_bool(item)}"),  # matters only in training
         Reading((HAPPYNEAR,), f"disable_mean: {_bool(item)}", content),
     ]
 

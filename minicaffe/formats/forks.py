@@ -82,7 +82,7 @@ def _sign(layer: caffe_pb2.LayerParameter) -> str:
     alone = layer.type == "DetectionOutput" and len(layer.bottom) == 1
     of_cells = layer.type == "DetectionLoss" and not layer.detection_loss_param.cls_num
     of_cells |= layer.type == "EvalDetection" and not layer.eval_detection_param.biases
-    makefiles = layer.type == "DecodeBBox" and len(layer.bottom) == 3  # or Cascade R-CNN's in TRAIN, beside BoxOutput
+    makefiles = layer.type == "DecodeBBox" and len(layer.bottom) == 3  # or Cascade R-CNN's in TRAIN, next to BoxOutput
     return f"{layer.type} layers{' of one bottom' * alone}{' of cells' * of_cells}{' of three bottoms' * makefiles}"
 
 

@@ -215,7 +215,7 @@ def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Se
                 continue
             group = data.require_group(layer.name)
             for i, blob in enumerate(blobs.get(layer.name, ())):
-                if id(blob.data_memory) not in written:  # shared blobs have one memory
+                if id(blob.data_memory) not in written:  # shared blobs are written once
                     group.create_dataset(str(i), data=blob.data)
                     written.add(id(blob.data_memory))
                 if diffs:
@@ -270,7 +270,7 @@ def child_of(group: Any, name: str) -> Any:
             return None
         group = group[part]
         seen.taken += 1
-        seen.objects.add(hash(group))  # h5py's hash is of the object's address in the file, whatever link led there
+        seen.objects.add(hash(group))  # h5py hashes the object's address in the file, so links to one object count once
     if seen.taken > 2 * len(seen.objects) + limits.layers:  # each dataset is looked up twice: to list it and to read it
         count = f"its {len(seen.objects):,} groups and datasets have too many links"
         raise LimitError(f"{group.file.filename}: {count}: {limits.raising('layers')}")
@@ -307,7 +307,7 @@ def read_number_dataset(group: Any, name: str, place: str, rows: int | None = No
 def read_text_dataset(group: Any, name: str, place: str) -> bytes:
     """Return the only text in a dataset, which has a fixed length, as Caffe writes it. Raises WeightsError and LimitError."""
     dataset = _checked(group, name, place, "SO", "text")
-    if dataset.dtype.hasobject:  # damaged bytes make HDF5 clear gigabytes for one, or look for it forever
+    if dataset.dtype.hasobject:  # for damaged text of variable length HDF5 may clear gigabytes or search forever
         raise WeightsError(f"{place}: a text of variable length, which is not read: write it by h5py as numpy.bytes_(text)")
     if dataset.size != 1:
         raise WeightsError(f"{place}: holds {dataset.dtype} values of shape {dataset.shape}, not one text")
@@ -353,7 +353,7 @@ def _unpacked(dataset: Any, place: str, rows: int | None) -> NDArray[Any]:
         raise WeightsError(f"{place}: its chunks hold values of an unsupported type")
     shape = (len(dataset) if rows is None else min(rows, len(dataset)), *dataset.shape[1:])
     chunks = Chunks(dataset, place)
-    values = np.full(shape, dataset.fillvalue, dataset.dtype)  # which missing chunks keep
+    values = np.full(shape, dataset.fillvalue, dataset.dtype)  # missing chunks keep the fill value
     for start in product(*(range(0, n, c) for n, c in zip(shape, dataset.chunks, strict=True))):
         if (chunk := chunks.read(start)) is not None:
             region = values[tuple(slice(at, at + c) for at, c in zip(start, dataset.chunks, strict=True))]

@@ -72,7 +72,8 @@ class Chunks:
         """Return the data with a filter undone. Raises WeightsError."""
         if code == DEFLATE:
             try:
-                inflated = zlib.decompressobj().decompress(data, self.most + 1)  # a byte more, to notice that it goes on
+                # One byte more, to detect data beyond the chunk.
+                inflated = zlib.decompressobj().decompress(data, self.most + 1)
             except zlib.error as error:
                 raise self._error(start, str(error)) from error
             if len(inflated) > self.most:

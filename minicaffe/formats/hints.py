@@ -80,7 +80,7 @@ def enum_values(names: Mapping[str, int]) -> str:
 
 def enum_nearest(owner: str, name: str, word: str, names: Mapping[str, int]) -> str:
     """Return a hint with the nearest value and, if there are few, all of them."""
-    least = 0.75 if owner == "V1LayerParameter" else 0.5  # a fork's type is not a misspelt one
+    least = 0.75 if owner == "V1LayerParameter" else 0.5  # a fork's type must not pass as a misspelling
     near = nearest(_V1_TYPE_OF.get(word, word.upper()), names, least=least)  # Convolution for CONVOLUTION, max for MAX
     parts = [f"did you mean {near[0]}?"] if near else []
     if len(names) <= 8 or not near:

@@ -69,7 +69,7 @@ def _loader() -> Any:
         yaml_constructors = {
             tag: make
             for tag, make in yaml.SafeLoader.yaml_constructors.items()
-            if tag is None or tag.removeprefix(PREFIX) in PLAIN  # None refuses all others
+            if tag is None or tag.removeprefix(PREFIX) in PLAIN  # the constructor for None refuses all others
         }
         yaml_implicit_resolvers = {
             first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{PREFIX}timestamp"]

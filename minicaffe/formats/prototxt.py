@@ -3,8 +3,8 @@
     net = read_net("test.prototxt")
     net.param.layer[3].name, str(net.sources[3].at("convolution_param.pad"))   # "conv2", "test.prototxt:41"
 
-Reading skips a field that the schema lacks: sources[i].skipped and net.skipped have it, and a Net made from the NetFile refuses
-what matters (skipped.py). Templates, whose variables a script of their repository fills in, are read with values for these:
+Reading skips fields that the schema lacks, and lists them in sources[i].skipped and net.skipped. A Net made from the NetFile
+refuses fields that matter (skipped.py). Templates, whose variables a script fills in, are read with values for these:
 
     $NAME$ or $NAME: FlowNet 2's, PWC-Net's        ${NAME}: DeepLab's
 """
@@ -112,10 +112,10 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False, warn: bo
         for field, name in [("name", layer.name), ("type", layer.type), *tops, *bottoms]:
             if UNPRINTABLE.search(name):
                 raise _control(field.partition("[")[0], name, source.at(field))
-    kept = set(origins)  # of V0's padding layers, none
+    kept = set(origins)  # V0's padding layers are dropped
     outside = [parser.root, *(layer for i, layer in enumerate(parser.layers) if i not in kept)]
     found = NetFile(param, sources, file, tuple(field for block in outside for field in _skipped(parser, block)))
-    skipped.note_in(param, found.skipped)  # for a Net of the bare NetParameter
+    skipped.note_in(param, found.skipped)  # for a Net made from the NetParameter alone
     for layer, source in zip(param.layer, sources, strict=True):
         skipped.note_in(layer, source.skipped)
     if warn:
@@ -258,7 +258,7 @@ def _input_source(parser: Parser) -> LayerSource:
         name, _, index = path.rstrip("]").partition("[")
         if name == "input":
             offsets[f"top[{index}]"] = offset
-        elif name == "input_shape" and "]" not in index:  # not input_shape[0].dim[1]
+        elif name == "input_shape" and "]" not in index:  # excludes input_shape[0].dim[1]
             offsets[f"input_param.shape[{index}]"] = offset
         elif name == "input_dim" and int(index) % 4 == 0:  # four for each input: num, channels, height, width
             offsets.setdefault(f"input_param.shape[{int(index) // 4}]", offset)

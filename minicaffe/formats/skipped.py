@@ -139,7 +139,7 @@ def _grouped(fields: Iterable[SkippedField]) -> dict[tuple[str, str], list[Skipp
     return groups
 
 
-# Nets and solvers that are computed without.
+# Nets and solvers that run without unknown fields.
 
 
 def is_strict(strict: bool | None) -> bool:

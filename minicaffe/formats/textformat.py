@@ -169,7 +169,7 @@ class Parser(ValueReader):
             layer = Block(known.name, start, _CLOSER[word], depth=block.depth + 1)  # paths in a layer are relative to it
             self.layers.append(layer)
             return layer
-        # What is in it is recorded in the outer one's.
+        # The outermost block of a layer records the fields of inner ones.
         return Block(known.name, start, _CLOSER[word], path + ".", block.offsets, block.skipped, block.depth + 1)
 
     # Errors and unknown fields.

@@ -224,7 +224,7 @@ def _move_transform_fields(net: caffe_pb2.NetParameter) -> None:
     if not any(block.HasField(name) for _, block in blocks for name in TRANSFORM_FIELDS):
         return
     for layer, block in blocks:
-        block.SetInParent()  # as Caffe's mutable_...: once any data layer needs it, all get both blocks
+        block.SetInParent()  # as in Caffe, if one data layer needs the blocks, all get both
         layer.transform_param.SetInParent()
         for name in TRANSFORM_FIELDS:
             if block.HasField(name):

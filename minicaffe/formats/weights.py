@@ -219,7 +219,7 @@ def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequenc
     bare = caffe_pb2.LayerParameter()
     bare.CopyFrom(layer)
     bare.ClearField("blobs")
-    if bare.pooling_param.HasField("round_mode"):  # whose number is another field in some forks; ceil_mode's is ours only
+    if bare.pooling_param.HasField("round_mode"):  # some forks use its number for another field
         bare.pooling_param.ceil_mode = bare.pooling_param.round_mode == caffe_pb2.PoolingParameter.CEIL
     parts: list[bytes | memoryview] = [bare.SerializeToString()]  # lengths come first; values are views, not copies
     for blob in blobs:

@@ -58,7 +58,7 @@ def varint(buffer: Buffer | memoryview, at: int, end: int) -> tuple[int, int]:
         byte = buffer[at + i]
         value |= (byte & 127) << 7 * i
         if byte < 128:
-            return value & (2**64 - 1), at + i + 1  # as protobuf, without the tenth byte's surplus bits
+            return value & (2**64 - 1), at + i + 1  # like protobuf, drops the tenth byte's surplus bits
     raise WireError(at, "a number of more than 10 bytes")
 
 
@@ -120,7 +120,7 @@ def numbers(buffer: Buffer, field: Field, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the values of a repeated fixed-width field, packed or not, as a view of the buffer. Raises WireError."""
     if field.kind == BYTES:
         count, rest = divmod(field.end - field.start, dtype.itemsize)
-        if rest and field.whole:  # fields() raises a better error for one that is cut off
+        if rest and field.whole:  # fields() reports a truncated field better
             raise WireError(field.offset, f"{field.end - field.start} bytes are not a whole number of {dtype.name} values")
         return np.frombuffer(buffer, dtype, count, field.start) if count else np.zeros(0, dtype)
     if WIDTHS.get(field.kind) != dtype.itemsize:

@@ -102,7 +102,7 @@ def differences(ours: Run, theirs: Mapping[str, Array]) -> list[Difference]:
         if name not in ours.blobs:
             raise Error(f"output {name} is not a blob of the net")
         order, note = orders.get(ours.made_of.get(name, ""), (None, ""))
-        # only outputs with a row per roi
+        # Only outputs with a row for each roi follow the proposals' order.
         rows = array[order] if order is not None and array.shape[:1] == order.shape else array
         found.append(difference(name, ours.blobs[name], rows, note if name in orders else ""))
     return found

@@ -1,10 +1,10 @@
-"""Parts of a net as nets of their own, with only their weights; a detector without the head that chips lack.
+"""Parts of a net as nets of their own, with only their weights; a detector without the head that chips cannot run.
 
 part = cut(net, starts=["conv3_1"], ends=["blob:pool5"])     # Input layers, the layers between, their weights
 part.save("part.prototxt", "part.caffemodel")
 trunk, rest = drop_head(net, target="rknn")                  # rest reads the trunk's blobs; join_script joins both
 
-A name given by a user is a layer, or a blob: its last value. `blob:conv1` is the blob where a layer has the name too.
+A user's name selects a layer, or a blob's last value. `blob:conv1` selects the blob if a layer has the same name.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ def join_script(first: Part, rest: Part, first_files: Files, rest_files: Files, 
 
     cfg: the path of its settings from there.
     """
-    # Names come from a stranger's prototxt: they stand in the script as literals alone.
+    # Names come from an untrusted prototxt, so the script has them only as literals.
     options = (f", fork={first.fork!r}" if first.fork else "") + (f", settings=read_settings(HERE / {cfg!r})" if cfg else "")
     return SCRIPT.format(
         first=first_files[0],

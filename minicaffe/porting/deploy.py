@@ -84,7 +84,7 @@ def deploy(file: NetFile, state: caffe_pb2.NetState, shapes: Shapes = MappingPro
     if any(_batch_statistics(layer) for layer in layers):
         deployed.notes.append(STATISTICS)
     deployed.param.layer.extend([*inputs, *layers])
-    # the bilinear filler of a Deconvolution may be all that gives its weights
+    # A Deconvolution may get its weights only from its bilinear filler.
     learnt = {layer.name for layer in layers if class_of(layer) is not Deconvolution}
     leave_out_training(list(deployed.param.layer), learnt)
     return deployed

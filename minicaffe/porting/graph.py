@@ -95,7 +95,7 @@ def bypass(layers: Iterable[LayerParameter], is_left_out: Callable[[LayerParamet
             continue
         kept.append(layer)
         for top in layer.top:
-            names.pop(top, None)  # written anew: the name no longer stands for a bottom
+            names.pop(top, None)  # the layer overwrites the blob, so the name no longer stands for a bottom
     return kept
 
 

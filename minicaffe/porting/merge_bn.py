@@ -154,7 +154,7 @@ def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merge
     merged.weights[root.name] = folded
     if len(arrays) == 1:
         block.bias_term = True
-        if len(root.param) == 1:  # the new bias needs its own lr_mult, lest it get the default
+        if len(root.param) == 1:  # without its own lr_mult the new bias would get the default
             root.param.add(lr_mult=root.param[0].lr_mult, decay_mult=root.param[0].decay_mult)
 
 
@@ -220,7 +220,7 @@ def _check_axis(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter,
     if class_of(layer) in (Scale, Bias) and size == 1:
         return
     axis = {BatchNorm: 1, BN: 1, Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}[class_of(layer)]
-    # after: spatial axes
+    # after: the number of spatial axes
     outputs, after = getattr(root, linear_block(root)).axis, 0 if class_of(root) is InnerProduct else weight.ndim - 2
     if size != count or axis != (outputs if axis >= 0 else -1 - after):
         outputs_of = f'the {count} outputs of {root.type} layer "{root.name}"'

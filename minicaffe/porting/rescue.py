@@ -138,7 +138,7 @@ def _of_test(layers: list[LayerParameter], notes: list[str], state: caffe_pb2.Ne
             if given.issuperset(layer.top):
                 continue
         elif given.isdisjoint(layer.top) and gone.isdisjoint(layer.bottom[:1] if is_loss(layer) else layer.bottom):
-            pass  # a loss tells the output, also without its labels
+            pass  # the loss shows which blob is the output, even without its labels
         else:
             gone.update(set(layer.top) - given)
             where = "TRAIN" if rules_keep(layer, TRAIN_STATE) else "other levels or stages"
@@ -186,7 +186,7 @@ def _without_losses(
     for layer in losses:
         predicted = list(layer.bottom[: 2 if class_of(layer) is ContrastiveLoss else 1])
         made = PROBABILITIES.get(class_of(layer))
-        if made and 0 < weight_of(layer) < heaviest / 2:  # a weight of 0: an output trained earlier
+        if made and 0 < weight_of(layer) < heaviest / 2:  # weight 0 marks an output trained earlier
             notes.append(f"Removed with its inputs, an auxiliary loss: {layer.name} (loss_weight {weight_of(layer):g}).")
         elif end := own[id(layer)]:
             notes.append(

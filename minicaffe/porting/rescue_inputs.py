@@ -116,7 +116,7 @@ class _Readers:
     def _first(self, wanted: Callable[[LayerParameter], bool]) -> dict[str, int]:
         """Return for each blob the first wanted layer that depends on it."""
         found: dict[str, int] = {}
-        # backwards, so that what depends on a blob is known before its maker
+        # Backwards, so that a blob's readers are known before its maker.
         for i, layer in reversed(list(enumerate(self._layers))):
             at = i if wanted(layer) else min((found[top] for top in layer.top if top in found), default=None)
             if at is not None:
@@ -188,7 +188,7 @@ def _fit(
     size = next(filter(fits, (*COMMON_SIZES, *sizes)), None)
     if size is None:
         return none
-    if size not in COMMON_SIZES:  # 8 of 5 to 8: of the sizes that fit, the one that halves most often
+    if size not in COMMON_SIZES:  # of the sizes that fit, the one that halves most often: 8 of 5 to 8
         size = max(takewhile(fits, sizes[size - 1 :]), key=lambda size: size & -size)
     given.input_param.shape[0].dim[2:] = [size, size]
     return f"The size of {given.name}, {size}x{size}, fits the weights of {layers[at].name}; others may fit too."

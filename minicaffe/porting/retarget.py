@@ -150,7 +150,7 @@ def _plan_ssd_end(plan: Plan, graph: PhaseGraph, end: int, makers: dict[int, lis
     """Change the layer at the end, and add the makers of its scores (1 value per class) and boxes (4 values per class)."""
     layer, kind = graph.layers[end], graph.kinds[end]
     block = getattr(layer, kind.param_block[0])
-    if not block.num_classes or len(layer.bottom) == 1:  # of one bottom it is YOLOv2's
+    if not block.num_classes or len(layer.bottom) == 1:  # with one bottom it is YOLOv2's
         return
     plan.found(block.num_classes, end)
     plan.change(end, f"{kind.param_block[0]}.num_classes", plan.old, plan.new)

@@ -98,7 +98,7 @@ class PhaseGraph(Graph):
                 return []
             if self.layers[i].type == "Python":  # unknown: the search ends here
                 return []
-            # others' later bottoms are labels, rois or weights
+            # Later bottoms of other layers are labels, rois or weights.
             makers = self.makers(i) if kind in (Eltwise, Concat) else self.makers(i)[:1]
             for maker in makers:
                 found.passed.setdefault(maker, []).append(i)

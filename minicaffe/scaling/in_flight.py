@@ -53,13 +53,13 @@ def in_flight(function: Callable[[Item], Result], items: Iterable[Item], count: 
         return
     workers: list[_Worker] = []
     try:
-        with held_back():  # until a forked process ignores stops
+        with held_back():  # until the forked processes ignore stops
             for _ in range(count):
                 workers.append(_Worker(function, workers))
         yield _in_order(workers, iter(items))
     finally:
         for worker in workers:
-            worker.connection.close()  # which ends it
+            worker.connection.close()  # ends the worker
         end = time.monotonic() + PATIENCE
         for worker in workers:
             worker.process.join(max(0, end - time.monotonic()))
@@ -131,7 +131,8 @@ class _Worker:
                 thread.join()  # it may hold locks, which nobody would release in the forked process
         context = get_context("fork")
         self.connection, its_end = context.Pipe()
-        closed = [self.connection, *(other.connection for other in others)]  # so that each sees the end of the others
+        # A worker closes the parent's ends, so that it sees when the parent closes them.
+        closed = [self.connection, *(other.connection for other in others)]
         self.process: BaseProcess = context.Process(target=_work, args=(function, its_end, closed), daemon=True)
         with warnings.catch_warnings():
             # Python 3.12 and newer warn of any other thread. The idle ones of BLAS and of our pool hold no lock.

@@ -41,7 +41,7 @@ def held_back() -> Iterator[None]:
     with handled(dict.fromkeys(STOPS, note)):
         yield
     if received:
-        # To the handler that was there before, which handled has restored.
+        # handled has restored the earlier handler, which now receives the signal.
         signal.raise_signal(received[0])
 
 

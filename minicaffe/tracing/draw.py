@@ -162,7 +162,8 @@ def dot(graph: Graph, rankdir: str) -> str:
     ]
     for i, node in enumerate(graph.nodes):
         style = ', style="filled,rounded"' * node.round
-        lines = "\\n".join(_escaped(line).replace("&", "&amp;") for line in node.lines)  # labels have HTML's entities
+        # Graphviz reads HTML's entities in labels.
+        lines = "\\n".join(_escaped(line).replace("&", "&amp;") for line in node.lines)
         out.append(f'  n{i} [label="{lines}", fillcolor="{node.fill}"{style}];')
     out += [f"  n{start} -> n{end};" for start, end in graph.edges]
     return "\n".join([*out, "}", ""])
@@ -336,7 +337,7 @@ class _Builder:
             blob = self._blob(name) if name not in self.blobs else self.blobs[name]
             self.graph.edges.append((blob, node))
         for name in layer.top:
-            again = name in self.blobs and not layer.bottom  # the same data of another phase
+            again = name in self.blobs and not layer.bottom  # another phase's data layer made the same blob
             blob = self.blobs[name] if again else self._blob(name)
             self.graph.edges.append((node, blob))
         return self.graph.nodes[node]

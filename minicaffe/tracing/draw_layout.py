@@ -56,7 +56,7 @@ def hosts(layers: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[int | N
             continue
         read.update(bottoms)
         for name in tops:
-            if bottoms or name not in writer:  # else the same data of another phase
+            if bottoms or name not in writer:  # otherwise another phase's data layer has written it
                 writer[name] = i if len(tops) == 1 else None
                 read.discard(name)  # overwritten: the new contents have no reader yet
     return found
@@ -91,7 +91,7 @@ def ranked(nodes: int, edges: Sequence[Edge]) -> list[int]:
         ranks[node] = max((ranks[other] + 1 for other in before[node]), default=0)
     for node in order:
         if not before[node] and after[node]:
-            # next to its reader: a label's input does not stand at the top
+            # An input stands next to its reader, so a label's input is not at the top.
             ranks[node] = min(ranks[other] for other in after[node]) - 1
     return ranks
 
@@ -111,7 +111,7 @@ def _with_waypoints(
     """Add a node of no size in each rank that an edge passes; return sizes, ranks, edges of length 1, and waypoints by edge."""
     all_sizes, all_ranks, links, chains = list(sizes), list(ranks), [], []
     lengths = sorted(ranks[end] - ranks[start] for start, end in edges)
-    # shortest edges first
+    # The shortest edges get waypoints first.
     affordable = sum(total <= WAYPOINTS * len(sizes) for total in accumulate(length - 1 for length in lengths))
     too_long = lengths[affordable] if affordable < len(lengths) else inf  # this length and longer ones go straight
     for start, end in edges:

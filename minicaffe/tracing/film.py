@@ -102,7 +102,7 @@ class Film:
         self._iterations: list[int] = []
         self._losses: dict[str, list[float | None]] = {}
         self._tests: list[NetTest] = []
-        self._last: Frame  # that was written
+        self._last: Frame  # the last frame written
         self._outputs = _single_outputs(solver.net)
         self._show: Show | None = None
         with self._aside():
@@ -132,7 +132,7 @@ class Film:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        ended = kind is None or issubclass(kind, SolverError)  # of a loss that is not finite; the weights still are
+        ended = kind is None or issubclass(kind, SolverError)  # SolverError: the loss is not finite, but the weights are
         if self._recording and ended and self._iterations:
             self._write()
         self._recording = False
@@ -149,7 +149,7 @@ class Film:
         made = [(net, node) for net in nets for node in net.nodes if node.layer.type.endswith("Accuracy")]
         return list(dict.fromkeys(name for net, node in made for name in node.top_names if name in _single_outputs(net)))
 
-    # What is shown.
+    # The contents of frames.
 
     def _detector(self, net: FileName | Detector, images: Sequence[FileName]) -> Photos:
         detector = net if isinstance(net, Detector) else self._made(net)
@@ -166,7 +166,7 @@ class Film:
         means: dict[str, Any] = {}
         if ssd_layer(net):
             given = (layer.param.transform_param for layer in self.solver.net.layers if layer.param.HasField("transform_param"))
-            if transform := next(given, None):  # an SSD is shown images as its train net is
+            if transform := next(given, None):  # an SSD needs the means and scale of its train net
                 values = list(transform.mean_value) or SSD_MEANS
                 means = {"means": values if len(values) > 1 else list(values) * 3, "scale_factor": transform.scale}
         return Detector(net, classes=self._classes, threshold=THRESHOLD, max_detections=MOST_BOXES, **means)

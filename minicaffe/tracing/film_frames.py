@@ -152,7 +152,7 @@ class Photos:
     def _seen(self, image: NDArray[np.uint8]) -> Seen:
         try:
             found = self._detector(image)
-        except Error as error:  # weights may have become wild, and a film must not end the training
+        except Error as error:  # diverged weights must not let a film end the training
             return Seen(note=on_one_line(str(error)))
         return Seen(self._proposals(image.shape[1]), self._scored(found))
 
@@ -191,7 +191,7 @@ class Batch:
         self.photos = [_item(f"item {i}", values, self._name(int(k))) for i, (values, k) in enumerate(items)]
 
     def look(self) -> list[Seen]:
-        for top, array in self._data:  # a layer in place may have changed it
+        for top, array in self._data:  # an in-place layer may have changed the data
             top.data[...] = array
         self.net.forward_from_to(self._first, len(self.net.layers) - 1)
         scores = self._scores.read_data().reshape(self._scores.shape[:2])[: len(self.photos)]
@@ -200,7 +200,7 @@ class Batch:
     def _seen(self, scores: Array) -> Seen:
         if not np.isfinite(scores).all():
             return Seen(note="the scores are not finite")
-        sure = scores.min() >= 0 and abs(scores.sum() - 1) < 1e-3  # Accuracy may read probabilities
+        sure = scores.min() >= 0 and abs(scores.sum() - 1) < 1e-3  # already probabilities, which Accuracy may read
         shares = scores if sure else softmax(scores, 0)
         best = np.argsort(-shares, kind="stable")[:MOST_SCORES].tolist()
         return Seen(scores=[Scored(self._name(k), round(float(shares[k]), 4)) for k in best])
@@ -276,7 +276,7 @@ def _read(path: Path, made: Callable[[Fields], Read]) -> Read:
 
 def _head(fields: Fields) -> Head:
     photos = [_photo(Fields(one, f"photos[{i}]")) for i, one in enumerate(fields.items("photos"))]
-    accuracies = fields.items("accuracies") if "accuracies" in fields.values else []  # films of the first versions have none
+    accuracies = fields.items("accuracies") if "accuracies" in fields.values else []  # older films lack them
     return Head(fields.text("net"), photos, [one for one in accuracies if isinstance(one, str)])
 
 
@@ -293,7 +293,7 @@ def _frame(fields: Fields) -> Frame:
     pictures = Fields(fields.get("filters") or {"text": "", "png": ""}, "filters")
     filters = Filters(pictures.text("text"), _picture(pictures, "png", PNG))
     photos = [_seen(Fields(one, f"photos[{i}]")) for i, one in enumerate(fields.items("photos"))]
-    tests = fields.items("tests") if "tests" in fields else []  # films of the first versions have none
+    tests = fields.items("tests") if "tests" in fields else []  # older films lack them
     return Frame(
         fields.whole("iteration", 0, MOST),
         _number(fields, "lr"),

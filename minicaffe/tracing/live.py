@@ -81,7 +81,7 @@ class Live:
                 return self._explained(change) if "explain" in change else self._changed(change)
             except (Error, OSError, MemoryError) as error:
                 return {"error": out_of_memory(error) if isinstance(error, MemoryError) else str(error)}
-            except Exception as error:  # a fault of a layer or of minicaffe, which the page survives
+            except Exception as error:  # the page must survive a fault of a layer or of minicaffe
                 logger.exception("a request failed")
                 fault = f"{type(error).__name__}: {error}"
                 return {"error": str(Error(f"a fault of minicaffe or of a layer: {fault}; its traceback is on stderr"))}
@@ -125,7 +125,7 @@ class Live:
             undo.callback(self._run, start)
             found = example_of(net.layers[i], explain(net, name, at, top=top, start=start), top)
             undo.pop_all()
-            if _clean(net, i + 1) <= i:  # a later layer has changed in place what these have written again
+            if _clean(net, i + 1) <= i:  # a later layer changed in place a blob that these layers have rewritten
                 self._run(i + 1)
         return explained(found)
 
@@ -134,7 +134,7 @@ class Live:
             raise Error("a prototxt is a text")
         tracer, net = self._made(text)
         first = _first_other(self._net, net)
-        if first:  # without inputs that changed, the photo is in the blobs that are taken over
+        if first:  # the inputs are unchanged, so the photo is in the blobs taken over
             first = _take_over(self._net, net, first)
             tracer.image = self._now.image
             tracer.continue_from(self._now, first)
@@ -145,7 +145,7 @@ class Live:
 
     def _show(self, photo: bytes, undo: ExitStack) -> _Changed:
         with opened(photo, name="the photo"):
-            pass  # the error for a file that is none names no temporary file
+            pass  # checked first, so that an error does not name the temporary file
         undo.callback(self._refill)
         self._now.image = self._fill(self._net, photo)
         self._net.forward()
@@ -171,7 +171,8 @@ class Live:
         values, place = _box(box, net.dtype), rois.data.reshape(count, 5)[row, 1:]
         first = _clean(net, _first_reader(net, rois))
         undo.callback(self._run, first)
-        undo.callback(place.__setitem__, slice(None), place.copy())  # before the run: the last callback is the first
+        # The last callback runs first, so this one precedes the run.
+        undo.callback(place.__setitem__, slice(None), place.copy())
         place[:] = values
         self._run(first)
         return _Changed(self._text, self._photo, self._now, net, first)

@@ -169,7 +169,7 @@ def _packages() -> Iterator[tuple[str, bytes]]:
 def _installed(names: Iterable[str]) -> Iterator[Distribution]:
     """Yield distributions and their requirements. Requirements that are not installed are for other platforms."""
     todo, seen = list(names), set[str]()
-    for name in todo:  # which grows
+    for name in todo:  # todo grows in the loop
         if name.lower() not in seen:
             seen.add(name.lower())
             with suppress(PackageNotFoundError):
@@ -193,6 +193,6 @@ def _zipped(parts: Iterable[tuple[str, bytes]]) -> bytes:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
         for name, content in parts:
-            if ".." not in Path(name).parts:  # a distribution's scripts
+            if ".." not in Path(name).parts:  # skips a distribution's scripts
                 zipped.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     return archive.getvalue()

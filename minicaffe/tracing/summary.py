@@ -65,7 +65,7 @@ def memory_needs(net: Net) -> MemoryNeeds:
     ]
     cached, working = sum(each.cached for each in costs), [each.working for each in costs]
     chains = [chain for chain in net.plan.chains.values() if not chain.backward_lacks()]
-    joined = {id(node) for chain in chains for node in chain.nodes[1:]}  # in one step with the first, they keep nothing
+    joined = {id(node) for chain in chains for node in chain.nodes[1:]}  # fused with the first node, they keep nothing
     for_backward = sum(each.saved for node, each in zip(net.nodes, costs, strict=True) if id(node) not in joined)
     weights = _bytes(net.learnable_params)
     return MemoryNeeds(
@@ -258,7 +258,7 @@ class Times:
     def _end(self, times: list[float], i: int) -> None:
         if isinstance(self._start, Stopwatch):
             self._start.stop()
-            self._running.append((times, i, self._start))  # read later: to wait for the event here would stall the GPU
+            self._running.append((times, i, self._start))  # read later: waiting for the event here would stall the GPU
         else:
             times[i] += (time.perf_counter() - self._start) * 1e3
 

@@ -197,7 +197,7 @@ def _stop(stop: dict[str, Any], place: str, trace: Trace) -> dict[str, str]:
         text = filled(stop["text"], trace, step)
     except Error as error:
         raise Error(f"{place}: {error}") from error
-    # Letters of a name that mean something in a selector are escaped.
+    # Escape characters with a meaning in a selector.
     quoted = re.sub(r'[\\"\x00-\x1f{}]', lambda found: f"\\{ord(found[0]):x} ", blob)
     selector = selector.replace("{layer}", str(at)).replace("{blob}", quoted)
     return {"title": stop["title"], "text": text, "address": urlencode(address), "point": selector}

@@ -132,7 +132,7 @@ def statistics(array: Array) -> Statistics:
     with np.errstate(invalid="ignore", over="ignore"):
         # One NaN or infinity makes the sum NaN or infinite.
         total = values.sum(dtype=np.float64)
-    if not np.isfinite(total):  # cheaper than a look at each
+    if not np.isfinite(total):  # cheaper than checking each value
         finite = np.isfinite(values)
         nan = int(np.isnan(values).sum())
         inf = count - int(finite.sum()) - nan
@@ -174,7 +174,7 @@ def tiles(array: Array, tile_bytes: int, *, weights: bool = False) -> Tiles | No
         return None
     maps = array.reshape(-1, *array.shape[2:]) if weights else array[0]
     channels, height, width = maps.shape
-    room = max(tile_bytes // min(channels, 32), 64)  # large enough to recognise: with many channels some are left out instead
+    room = max(tile_bytes // min(channels, 32), 64)  # maps stay large enough to recognise; with many channels some are left out
     factor = 1
     while -(-height // factor) * -(-width // factor) > room:
         factor += 1
@@ -208,7 +208,7 @@ def on_scale(maps: Array) -> tuple[NDArray[np.uint8], float, float]:
     if low < 0 < high:
         high = max(-low, high)
         low = -high
-    half = high / 2 - low / 2  # the whole range of float64's extremes would be infinite
+    half = high / 2 - low / 2  # the full range may overflow to infinity
     places = (np.where(finite, maps, low) / 2 - low / 2) * (254 / half if half else 0)
     return np.where(finite, np.rint(places), NOT_FINITE).astype(np.uint8), low, high
 
@@ -291,7 +291,7 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
         output_dim=y.shape[1],
         item=item,
         channels=x.shape[1],
-        # Whole groups of score maps: an output channel of which only some bins could be shown would be of no use.
+        # Whole groups of score maps, so that all bins of an output channel can be shown.
         map=_first_channels(x[item], 0, MAP_BYTES, (group or 1) ** 2),
         output=_first_channels(y, 1, MAP_BYTES // 2, 1),
         geometry=_geometry(kind, layer.operator.plan(rois, x.shape[2:]), layer.spatial_scale),

@@ -217,7 +217,7 @@ def example(net: Net, i: int, bottoms: Sequence[Array]) -> Example | None:
     with np.errstate(all="ignore"):  # as in the layer
         try:
             explanation: Explanation = explain_it(case, at)
-        except Error:  # it says why to who asks for this number
+        except Error:  # explain reports the reason when this number is requested
             return None
         return example_of(layer, explanation)
 
@@ -236,9 +236,9 @@ def _sum_shot(layer: Layer, found: Explanation, top: int) -> SumShot | None:
         return None
     is_max = isinstance(found, MaxExplanation)
     if is_max and top:
-        return None  # the second top of a pooling is a place, not a number of its window
+        return None  # a pooling's second top is a place, not a number of its window
     x = terms.columns.get("x", terms.product)
-    weight = terms.columns.get("weight", x if "x" in terms.columns else None)  # without weights a product is of x and x
+    weight = terms.columns.get("weight", x if "x" in terms.columns else None)  # without weights a product is x * x
     bias, divisor = (None, 1.0) if isinstance(found, MaxExplanation) else (found.bias, found.divisor)
     bottom = top if isinstance(layer, Convolution) else 0
     return SumShot(found.blob, found.at, bottom, terms.places, x, weight, is_max, bias, divisor, found.value)
@@ -357,7 +357,7 @@ class TakenMemory:
                 self.bytes += taken - self._bytes.get(id(memory), 0)
                 self._bytes[id(memory)] = taken
             _, before = self._memories.get(id(blob), (blob, ()))
-            self._memories[id(blob)] = blob, memories  # the blob too, lest another one get its id
+            self._memories[id(blob)] = blob, memories  # holding the blob reserves its id
             for memory in before:
                 self._users[id(memory)] -= 1
                 if not self._users[id(memory)]:

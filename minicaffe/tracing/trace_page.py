@@ -243,7 +243,7 @@ def _tiles(tiles: Tiles | None, arrays: Arrays) -> Json | None:
 
 def _roi(roi: RoiShot, arrays: Arrays) -> Json:
     geometry = {key: arrays.put(value, "i4" if value.dtype.kind == "i" else "f4") for key, value in roi.geometry.items()}
-    # raw_ ones too
+    # The raw_ arrays too.
     bins = {key: geometry.pop(key) for key in list(geometry) if key.endswith(("hstart", "hend", "wstart", "wend"))}
     return {
         **{key: getattr(roi, key) for key in ("kind", "spatial_scale", "group", "output_dim", "item")},

@@ -149,7 +149,7 @@ class Tracer:
             self._begin("reshape", len(net.layers))
         else:
             self._making = None
-            # Now it has joined.
+            # The layer is in net.layers now.
             self._end("reshape", len(net.layers) - 1)
 
     def detach(self) -> None:
@@ -321,7 +321,7 @@ class Tracer:
         made = [layer_facts(net, i, layer, self._ran.get(i, Ran()), i in self._went_back, room) for i, layer in rest]
         layers = [*known, *made]
         passes = [f"{self._passes + 1} forward passes ran: the last is shown"] if self._passes else []
-        # else the outputs are of no or of half a pass
+        # Otherwise the outputs belong to no pass or to half of one.
         done = self.error is None and len(net.nodes) - 1 in self._went_forward
         return Trace(
             name=net.name,

@@ -169,7 +169,7 @@ class _Run:
         self.layer.forward_pass(self.bottom, self.top)
 
     def _restore(self) -> None:
-        for blob in [*self.bottom, *self.layer.blobs]:  # forward may change them: in place, BatchNorm's statistics
+        for blob in [*self.bottom, *self.layer.blobs]:  # forward may change them: in-place bottoms, BatchNorm's statistics
             blob.data[...] = self._start[id(blob)]
 
 

@@ -132,6 +132,6 @@ def current_step(param: caffe_pb2.SolverParameter, iteration: int, plateaus: int
     if param.lr_policy == "step":
         return iteration // param.stepsize
     if param.lr_policy == "multistep":
-        # Caffe counts up one stepvalue a call; equal if they ascend.
+        # Caffe advances by one stepvalue per call, which is equal if the values ascend.
         return sum(iteration >= value for value in param.stepvalue)
     return 0

@@ -71,7 +71,7 @@ def restore_running_state(state: State, net: Net, test_nets: Sequence[Net], loss
     """
     fields, shard = Fields(state), current_shard()
     ranks = [Fields(rank, f"ranks[{i}]") for i, rank in enumerate(fields.items("ranks"))] if "ranks" in fields else []
-    # Of a single process: its generator is the shared one, and no layer's state differs from rank 0's.
+    # The state of a single process has only the shared generator, and no layer's state differs from rank 0's.
     own = ranks[shard.rank if len(ranks) == shard.count else 0] if ranks else Fields({**state, "train": {}})
     # Read before any layer is restored, so that damage here changes nothing.
     shared, mine, shown = fields.generator("generator"), own.generator("generator"), fields.numbers("losses")

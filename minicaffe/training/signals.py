@@ -87,7 +87,7 @@ def _block() -> None:
     global _forking
     if threading.current_thread() is threading.main_thread():
         _forking = True
-    # Python forgets what a child receives before its hooks run; the system keeps what is blocked.
+    # Python forgets signals that a child receives before its hooks run. Blocked signals stay pending.
     _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, {number for restored in _replaced for number in restored})
 
 
@@ -112,7 +112,7 @@ def _restore() -> None:
             signal.signal(number, handler)
 
 
-if hasattr(os, "register_at_fork"):  # after process_fork, whose hooks so run inside: no stop comes while it holds locks
+if hasattr(os, "register_at_fork"):  # registered after process_fork, so no stop arrives while its hooks hold locks
     os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_unblock)
 
 
@@ -161,9 +161,9 @@ def signal_actions(
             noted(number, actions[number])
 
     def request() -> Action:
-        # One a call, in the order of actions: a snapshot that was asked for is written before the stop.
+        # One per call, in the order of actions, so a requested snapshot is written before the stop.
         return next((action for number, action in actions.items() if seen.pop(number, False)), Action.NONE)
 
-    # A child keeps the others: the terminal sends them to every process, and one that prepares data is needed to the last.
+    # A child keeps the other handlers: the terminal signals every process, and a child that prepares data is needed to the end.
     with handled(dict.fromkeys(actions, note), in_child=[signal.SIGTERM]):
         yield request

@@ -86,7 +86,8 @@ def write(solver: SGDSolver, running: State) -> Path:
     model, file = paths(param, solver.iter)
     for written in (model, file):
         unlinked(granted(written, solver.folder), DataError)
-    unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}  # folding and back would round
+    # Unfolding after folding would round.
+    unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}
     with os_errors_as(Error, f"{file}: cannot be replaced"):
         file.unlink(missing_ok=True)  # first: an old state must not name new weights
     with folded(net, settings):
@@ -199,7 +200,7 @@ def write_state(path: FilePath, state: TrainingState) -> None:
     if state.iter_last_event is not None:
         head.iter_last_event = state.iter_last_event
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(head.SerializeToString())  # its history follows: a message's fields may be concatenated
+        file.write(head.SerializeToString())  # the history follows: fields may be concatenated
         for array in state.history:
             start, values = encoded_blob(array)
             file.write(header(3, len(start) + values.nbytes))
@@ -225,8 +226,8 @@ def read_state(path: FilePath) -> TrainingState:
                 texts[item.number] = buffer[item.start : item.end]
             elif item.number == 3 and item.kind == BYTES:
                 part = caffemodel.blob(buffer, item.start, item.end, whole=item.whole)
-                history += [part.array] if item.whole else []  # fields() raises next for a part
-            else:  # Caffe writes no other, so the file is something else
+                history += [part.array] if item.whole else []  # fields() next raises for a truncated field
+            else:  # Caffe writes no other field, so the file is something else
                 raise WireError(item.offset, f"a SolverState has no field {item.number} of wire type {item.kind}")
     except WireError as error:
         raise file_error(path, error, ".solverstate") from error

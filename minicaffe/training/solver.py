@@ -108,7 +108,7 @@ class SGDSolver:
         self.net: Net = solver_nets.train_net(self.param, self.folder, partial(make, settings=settings))
         self.settings = self.net.settings
         for names in self.param.weights:
-            for name in names.split(","):  # as caffe train --weights takes them
+            for name in names.split(","):  # as in caffe train --weights
                 self.net.copy_from(solver_nets.found(name.strip(), self.folder))
         self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder, partial(make, settings=self.settings))
         self.plateau = Plateau()
@@ -179,7 +179,7 @@ class SGDSolver:
             logger.info("Optimization stopped early.")
             return
         if self._due(self.param.display):
-            self.net.forward()  # as Caffe: the loss of the final weights, which no iteration has computed
+            self.net.forward()  # as in Caffe: the loss of the final weights, which no iteration has computed
             self._losses.append(self.exchange.mean(sum(loss_parts(self.net).values())))
             logger.info("Iteration %d, loss = %g", self.iter, self.smoothed_loss)
         if self._due(self.param.test_interval):

@@ -65,7 +65,7 @@ class SolverLog:
     def train(self, iteration: int, display: int, loss: float, net: Net) -> None:
         """Log the speed since the previous line, the smoothed loss, and each output of the train net."""
         seconds = time.perf_counter() - self._began
-        rate = (iteration - self._last) / (seconds or 1)  # a clock of coarse steps may show 0
+        rate = (iteration - self._last) / (seconds or 1)  # a coarse clock may give 0
         logger.info("Iteration %d (%g iter/s, %gs/%d iters), loss = %g", iteration, rate, seconds, display, loss)
         self._start(iteration)
         net_outputs("Train", net, {name: net.blobs[name].data for name in net.outputs})

@@ -69,7 +69,7 @@ def found(name: str, folder: Path, *beside: Path) -> Path:
 
 def _candidates(name: Path, folder: Path) -> Iterator[Path]:
     yield name
-    yield from (place / name for place in (folder, *folder.parents))  # a solver names paths from its project's root
+    yield from (place / name for place in (folder, *folder.parents))  # a solver's paths may start at its project's root
     if name.parent.name == folder.name:
         yield folder / name.name
 

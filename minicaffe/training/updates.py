@@ -54,7 +54,7 @@ def sgd(diff: Array, history: Array, rate: float, momentum: float) -> None:
 
 def nesterov(diff: Array, history: Array, rate: float, momentum: float) -> None:
     """Compute h' = momentum h + rate g; step = (1 + momentum) h' - momentum h."""
-    before = momentum * history  # a part's size: apply_update goes part by part
+    before = momentum * history  # small, since apply_update passes one part at a time
     diff *= rate
     np.add(before, diff, out=history)
     np.multiply(history, 1 + momentum, out=diff)
@@ -93,7 +93,7 @@ def adam(  # noqa: PLR0917 - the symbols of its formula
     """
     _average(mean, diff, momentum)
     _average(square, diff * diff, momentum2)
-    diff[...] = mean  # g is in both averages now
+    diff[...] = mean  # both averages include g, so diff is free
     _divide_by_root(diff, square, rate, delta)
 
 
@@ -126,7 +126,7 @@ def apply_update(solver: SGDSolver, rate: float) -> None:
 
 def _has_kernel(kind: type[SGDSolver]) -> bool:
     """Return whether the class that defines the rule also defines its kernel; a user's class may define only the rule."""
-    # The class nearest to kind.
+    # The nearest class of the MRO decides.
     rule = next(base for base in kind.__mro__ if {"gradient_to_step", "kernel"} & vars(base).keys())
     return "kernel" in vars(rule)
 

@@ -1,4 +1,4 @@
-// What scrolls can be scrolled with the keys, and the buttons of each block of code have a name of their own.
+// Scrollable boxes can be scrolled with the keys, and the buttons of each block of code have their own names.
 document$.subscribe(() => setTimeout(() => {
   for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .formula")) {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0

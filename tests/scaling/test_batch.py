@@ -451,7 +451,7 @@ def test_a_stop_leaves_whole_parts(folder: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Pipeline, "row", row)
     result = detect("photos", "--out", "found", "--part-size", 2, "--threads", count)
     assert result.exit_code == status
-    assert result.stderr == "stopped with 2 of 4 parts done; run the same command to continue\n"
+    assert result.stderr.splitlines()[1:] == ["stopped with 2 of 4 parts done; run the same command to continue"]
     parts = ["part-00000.parquet", "part-00001.parquet"]
     assert sorted(path.name for path in Path("found").iterdir()) == ["_minicaffe.json", *parts]
     assert active_children() == []
@@ -486,7 +486,7 @@ def test_several_concurrent_images_give_the_same_as_one_after_the_other(
         rows = detect("photos", "--threads", 2, "--out", f"found {name}", "--part-size", 3)
         as_json = detect("photos", "--threads", 2, "--json")
         assert (printed.exit_code, rows.exit_code, as_json.exit_code) == (1, 1, 1)
-        assert printed.stderr.startswith("minicaffe: photos/3.png: cannot read the image: not an image, or damaged")
+        assert printed.stderr.splitlines()[1].startswith("minicaffe: photos/3.png: cannot read the image: not an image, or damaged")
         lines = re.sub(r"in \d+\.\d+ s", "in 0 s", printed.stdout).replace(f"drawn {name}", "drawn")
         files = [path.read_bytes() for path in sorted(Path(f"drawn {name}").iterdir())]
         parts = [path.read_bytes() for path in sorted(Path(f"found {name}").glob("*.parquet"))]

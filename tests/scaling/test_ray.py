@@ -152,8 +152,8 @@ def detect_with_killer(folder: Path, out: str, times: int, *options: object) -> 
 
 
 def told(stderr: str) -> str:
-    """The output to stderr, without the progress lines of a slow machine."""
-    return re.sub(r"^\d+ of \d+ images, .*\n", "", stderr, flags=re.M)
+    """The output to stderr, without the preprocessing and the progress lines of a slow machine."""
+    return re.sub(r"^(\d+ of \d+ images, |Preprocessing: ).*\n", "", stderr, flags=re.M)
 
 
 def test_a_killed_worker_loses_and_doubles_nothing(inside: Path) -> None:

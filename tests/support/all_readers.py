@@ -57,7 +57,7 @@ def rows(path: str) -> object:
 
 
 def voc(part: str) -> Callable[[str], object]:
-    """A reader of a VOC folder of which this file is the path."""
+    """Return a reader of a VOC folder that contains this file at this path."""
 
     def read(path: str) -> object:
         folder = Path(path + ".voc")
@@ -118,7 +118,7 @@ READERS: dict[str, Callable[[str], object]] = {
 
 
 def write_real(name: str) -> None:
-    """A small file of this kind."""
+    """Write a small file of this kind."""
     kind = name.rpartition(".")[2]
     if kind in ("png", "jpg", "tif", "webp", "bmp"):
         Image.new("RGB", (7, 5)).save(name)
@@ -143,7 +143,7 @@ def write_real(name: str) -> None:
 
 
 def make(kind: str, name: str) -> None:
-    """A file of this kind in the working directory."""
+    """Make a file of this kind in the working directory."""
     if kind == "FIFO":
         os.mkfifo(name)
     elif kind == "DEVICE":
@@ -160,7 +160,7 @@ def main() -> None:
     allow_path("/dev")
     limits.bytes, limits.pixels, limits.lists = 1 << 24, 1 << 20, 1 << 24
     write_real("first.png")
-    load_image("first.png")  # what Pillow needs by itself
+    load_image("first.png")  # takes the memory that Pillow itself needs
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for kind in KINDS:
         os.mkdir(kind)

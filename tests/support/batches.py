@@ -36,13 +36,13 @@ def run_batches(case: str, atol: float = 1e-5, **arrays: str) -> int:
 
 
 def net_of(text: str, phase: Phase = TEST, seed: int = 1) -> Net:
-    """A net of this text, with random numbers from seed."""
+    """Return a net of this text, with random numbers from seed."""
     set_random_seed(seed)
     return Net(parse_net(text, file="data.prototxt"), phase)
 
 
 def batches(net: Net, count: int) -> list[list[NDArray[Any]]]:
-    """The tops of `count` forward passes."""
+    """Return the tops of `count` forward passes."""
     taken = []
     for _ in range(count):
         net.forward()
@@ -51,7 +51,7 @@ def batches(net: Net, count: int) -> list[list[NDArray[Any]]]:
 
 
 def check_repeats_and_resumes(text: str, phase: Phase, count: int = 5) -> None:
-    """A seed repeats the batches; a state, through JSON, resumes after the last one, also in a net with another seed."""
+    """Check that a seed repeats the batches, and that a state, through JSON, resumes them in a net with another seed."""
     straight = batches(net_of(text, phase), 2 * count)
     first = net_of(text, phase)
     assert same(batches(first, count), straight[:count])
@@ -66,7 +66,7 @@ def check_repeats_and_resumes(text: str, phase: Phase, count: int = 5) -> None:
 
 
 def same(one: list[list[NDArray[Any]]], other: list[list[NDArray[Any]]]) -> bool:
-    """Whether two lists of batches are equal, bit for bit."""
+    """Return whether two lists of batches are equal, bit for bit."""
     return [[a.tobytes() for a in batch] for batch in one] == [[a.tobytes() for a in batch] for batch in other]
 
 
@@ -84,7 +84,7 @@ def save_images(folder: Path, count: int, **size: int) -> list[str]:
 
 
 def make_database(path: str, datums: list[caffe_pb2.Datum], backend: str = "lmdb") -> None:
-    """A database of datums with the keys 00000000, 00000001, ..."""
+    """Make a database of datums with the keys 00000000, 00000001, ..."""
     with new_database(path, backend) as database:
         for i, datum in enumerate(datums):
             database.put(f"{i:08d}".encode(), datum.SerializeToString())

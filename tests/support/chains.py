@@ -23,7 +23,7 @@ def conv(name: str = "conv", bottom: str = "data", outputs: int = 8, more: str =
 
 
 def on(kind: str, blob: str, more: str = "", bottom: str = "") -> str:
-    """A layer in place on a blob, or from bottom to it."""
+    """Return a layer in place on a blob, or from bottom to it."""
     name = f"{blob}_{kind.lower()}"
     return f'layer {{ name: "{name}" type: "{kind}" bottom: "{bottom or blob}" top: "{blob}" {more} }}\n'
 
@@ -100,7 +100,7 @@ def net_of(text: str, phase: int = TEST, **options: Any) -> Net:
 
 
 def watched(net: Net) -> Net:
-    """The net, run layer by layer."""
+    """Return the net, run layer by layer."""
     net.before_forward(lambda i: None)
     return net
 

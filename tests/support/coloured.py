@@ -16,7 +16,7 @@ CENTRED = (10, 5, 20)
 
 
 def check_planes(net: Net, name: str, wanted: Sequence[float]) -> None:
-    """Each channel of the input holds one number only."""
+    """Check that each channel of the input holds only one number."""
     data = net.blobs[name].data
     assert data.shape[:2] == (1, len(wanted))
     for plane, number in zip(data[0], wanted, strict=True):

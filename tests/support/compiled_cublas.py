@@ -83,7 +83,7 @@ BOTH(double, D)
 
 
 def compiled(folder: Path) -> Path:
-    """The library, where the wheel nvidia-cublas has its own, in a folder that stands for the package nvidia."""
+    """Return the library, where the wheel nvidia-cublas has its own, in a folder that stands for the package nvidia."""
     path = folder / "cu13" / "lib" / "libcublas.so.13"
     path.parent.mkdir(parents=True)
     command = ["g++", "-std=c++17", "-x", "c++", "-shared", "-fPIC", "-O1", "-", "-o", str(path)]

@@ -77,7 +77,7 @@ class StandIn:
 
 
 def column_major(kind: Any, ops: Any, sizes: tuple[int, int, int], factors: tuple[int, int], places: Any) -> None:
-    """The BLAS's xGEMM: element (i, j) of a matrix at address + i + j * ld; op(A) is (m, k), op(B) (k, n), C (m, n)."""
+    """Compute BLAS's xGEMM: element (i, j) is at address + i + j * ld; op(A) is (m, k), op(B) (k, n), C (m, n)."""
     (m, n, k), (alpha, beta) = sizes, (kind.from_address(p).value for p in factors)
 
     def view(place: tuple[int, int], rows: int, columns: int) -> Any:

@@ -53,6 +53,6 @@ def make_folder(folder: Path, count: int = 7, seed: int = 1) -> None:
 
 
 def finished(result: Result) -> bool:
-    """Whether all images were tried: the fourth of the folder's is none, and is named."""
+    """Return whether all images were tried: the folder's fourth file is no image, and the output names it."""
     failed = result.exit_code == 1 and result.stderr.splitlines()[-1].endswith("images failed: see the column error")
     return result.exit_code == 0 or failed

@@ -19,7 +19,7 @@ WHOLE = GOLDEN / "whole_nets"
 
 @contextmanager
 def settings(**changes: Any) -> Iterator[DetectionSettings]:
-    """The defaults with changes, as current settings; train_x=... is TRAIN.X, test_x=... TEST.X, the rest top level."""
+    """Yield the defaults with changes, as current settings; train_x=... is TRAIN.X, test_x=... TEST.X, the rest top level."""
     base = DetectionSettings()
     train = {key[6:]: value for key, value in changes.items() if key.startswith("train_")}
     test = {key[5:]: value for key, value in changes.items() if key.startswith("test_")}
@@ -42,12 +42,12 @@ def using(made: DetectionSettings) -> Iterator[None]:
 
 
 def cfg(name: str) -> DetectionSettings:
-    """One of the originals' yml files: "py-R-FCN/rfcn_end2end_ohem"."""
+    """Return one of the originals' yml files: "py-R-FCN/rfcn_end2end_ohem"."""
     return read_settings(CFGS / f"{name}.yml")
 
 
 def whole_net(case: str) -> tuple[Any, dict[str, np.ndarray]]:
-    """The stored arrays of a whole net, and its inputs whose values the json holds."""
+    """Return the stored arrays of a whole net, and its inputs whose values the json holds."""
     inputs = json.loads((WHOLE / f"{case}.json").read_text())["inputs"]
     return np.load(WHOLE / f"{case}.npz"), {
         k: np.array(v["values"], np.float32) for k, v in inputs.items() if v["kind"] == "values"
@@ -55,6 +55,6 @@ def whole_net(case: str) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def python_layer(kind: str, **values: Any) -> str:
-    """The text of a layer of a type, with values as its param_str."""
+    """Return the text of a layer of a type, with values as its param_str."""
     text = "\\n".join(f"'{key}': {value}" for key, value in values.items())
     return f'type: "{kind}" python_param {{ param_str: "{text}" }}'

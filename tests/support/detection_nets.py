@@ -33,7 +33,7 @@ def inner(name: str, bottom: str, outputs: int) -> str:
 
 
 def block(name: str, bottom: str, stride: int) -> str:
-    """A ResNet's: convolution, BatchNorm, Scale, ReLU, a shortcut, a sum."""
+    """Return a ResNet's block: convolution, BatchNorm, Scale, ReLU, a shortcut, a sum."""
     first = (
         conv(f"{name}a", bottom, 8, stride=stride, bias=False) + on("BatchNorm", f"{name}a") + on("Scale", f"{name}a", BIASED)
     )
@@ -123,7 +123,7 @@ OUTPUTS = ("cls_prob", "bbox_pred")
 
 
 def detection_net(name: str, seed: int = 0, keep: Any = "all") -> Net:
-    """One of NETS with weights of a seed, which proposes ROIS rois."""
+    """Return one of NETS with weights of a seed, which proposes ROIS rois."""
     base = DetectionSettings()
     settings = dataclasses.replace(base, test=dataclasses.replace(base.test, rpn_post_nms_top_n=ROIS, rpn_nms_thresh=1.0))
     net = Net(parse_net(NETS[name]), keep=keep, settings=settings)
@@ -141,7 +141,7 @@ def put_weights(net: Net, seed: int) -> None:
 
 
 def image(seed: int, shape: tuple[int, ...] = SHAPE) -> dict[str, np.ndarray]:
-    """The inputs of an image of a seed."""
+    """Return the inputs of an image of a seed."""
     return {
         "data": np.random.default_rng(seed).standard_normal(shape).astype(np.float32),
         "im_info": np.array([[shape[2], shape[3], 1]], np.float32),

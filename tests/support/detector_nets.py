@@ -65,7 +65,7 @@ layer { name: "proposal" type: "Python" bottom: "score" bottom: "move" bottom: "
 
 
 def module(number: int) -> str:
-    """One of stride 4, 8 or 16, named as in SSH's prototxt."""
+    """Return a module of stride 4, 8 or 16, named as in SSH's prototxt."""
     m, stride = f"m{number}@ssh", 2 ** (number + 1)
     return f"""
 layer {{ name: "{m}" type: "Pooling" bottom: "data" top: "{m}"
@@ -94,7 +94,7 @@ SSH = INPUTS + "".join(map(module, (3, 2, 1))) + joined("ssh_cls_prob") + joined
 
 
 def pooled(cell: int, channels: int, top: str = "cells", kernel: int = 0) -> str:
-    """The mean of each cell, and a 1x1 convolution."""
+    """Return the mean of each cell, and a 1x1 convolution."""
     return f"""layer {{ name: "map" type: "Pooling" bottom: "data" top: "map"
       pooling_param {{ pool: AVE kernel_size: {kernel or cell} stride: {cell} }} }}
     layer {{ name: "{top}" type: "Convolution" bottom: "map" top: "{top}"

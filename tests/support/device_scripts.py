@@ -139,14 +139,14 @@ KERNELS = {KERNELS!r}
 
 
 def on_device(script: str, sanitize: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-    """What a Python of its own says that runs script on the test device."""
+    """Return the result of a separate Python that runs script on the test device."""
     options = ["--sanitize", sanitize] if sanitize else []
     command = [sys.executable, str(RUN), *options, "--python", "-c", PRELUDE + script]
     return subprocess.run(command, check=False, env=os.environ | variables, capture_output=True, text=True)
 
 
 def output(script: str, **variables: str) -> str:
-    """What script prints; it must end well."""
+    """Return the output of script, which must succeed."""
     done = on_device(script, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout

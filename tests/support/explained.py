@@ -24,7 +24,7 @@ def net_of(
     phase: int = TEST,
     fork: str = "",
 ) -> Net:
-    """A net: input blobs in0, in1, ... that hold the arrays, then the layer {layers} named "it" with tops out0, ..."""
+    """Return a net: input blobs in0, in1, ... that hold the arrays, then the layer {layers} named "it" with tops out0, ..."""
     blocks = [f'input: "in{i}" input_shape {{ {" ".join(f"dim: {n}" for n in x.shape)} }}' for i, x in enumerate(inputs)]
     names = " ".join(f'bottom: "in{i}"' for i in range(len(inputs)))
     outs = " ".join(f'top: "{"in" if in_place else "out"}{i}"' for i in range(tops))
@@ -68,7 +68,7 @@ def weights_alike(net: Net, inputs: list[Array], random: np.random.Generator, la
 
 
 def check(result: Explanation) -> None:
-    """It agrees with the layer, says so, and prints itself without trailing blanks."""
+    """Check that the explanation agrees with the layer, reports it, and prints no trailing blanks."""
     text = str(result)
     assert result.agrees, text
     assert "THEY DIFFER" not in text

@@ -11,7 +11,7 @@ HOW = "rounds the pooled size down"
 
 
 def use_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In every message: fork_quiet has no effect; fork_loud changes the numbers, unless it is 1 or false."""
+    """Add two fields to every message: fork_quiet has no effect, fork_loud changes the numbers unless it is 1 or false."""
 
     def fork_field(message: str, name: str) -> ForkField | None:
         if name == "fork_quiet":

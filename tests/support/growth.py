@@ -32,7 +32,7 @@ def check_calls(prepare: Callable[[int], Run], n: int) -> None:
 
     Calls of Python's functions, resumptions of generators, and calls of C functions count.
     """
-    _calls(prepare(n))  # imports, and what is kept for later
+    _calls(prepare(n))  # imports modules and fills caches
     few, many = _calls(prepare(n)), _calls(prepare(4 * n))
     assert many <= 4.1 * few, f"{few:,} calls with {n:,}, {many:,} with {4 * n:,}"
 
@@ -60,7 +60,7 @@ def check_growth(prepare: Callable[[int], Run], start: int = 256, most: int = 2*
 
 
 def refused(run: Run, message: str) -> Run:
-    """A run that must end in an Error with this message (a regular expression)."""
+    """Return a run that must end in an Error with this message (a regular expression)."""
 
     def attempt() -> None:
         with pytest.raises(Error, match=message):
@@ -82,7 +82,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _seconds(run: Run) -> float:
-    """The processor time that one run takes."""
+    """Return the processor time that one run takes."""
     with _undisturbed():
         began = time.process_time()
         run()

@@ -71,7 +71,7 @@ layer {{ name: "l" type: "EuclideanLoss" bottom: "f" bottom: "y" top: "loss{NAME
 
 
 def stored(path: str, *names: str, kind: str = "InnerProduct") -> None:
-    """A .caffemodel with a chain of layers of these names, from the input x."""
+    """Write a .caffemodel with a chain of layers of these names, from the input x."""
     net = caffe_pb2.NetParameter(name=WILD.replace("\0", ""))
     net.layer.add(name="d", type="Data", top=["x", "label"]).transform_param.crop_size = 3
     bottom = "x"
@@ -384,7 +384,7 @@ def trace() -> list[Case]:
 
 
 def _tour(path: str, layer: str) -> str:
-    """A tour that stops at a layer."""
+    """Return a tour that stops at a layer."""
     stop = {"title": NAME, "text": NAME + "</script>", "layer": layer, "point": f"maps {NAME}"}
     Path(path).write_text(json.dumps({"title": NAME, "stops": [stop]}))
     return path
@@ -539,13 +539,13 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
 
 
 def to_pipe(arguments: Sequence[str]) -> str:
-    """What a command writes to stdout and stderr that are no terminal."""
+    """Return the output of a command whose stdout and stderr are no terminal."""
     found = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
     return found.output_bytes.decode("utf-8", "surrogateescape") if hasattr(found, "output_bytes") else found.output
 
 
 def to_terminal(arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a command writes to a terminal, newlines as they were written."""
+    """Return the output of a command in a terminal, with newlines as written."""
     master, slave = pty.openpty()
     modes = termios.tcgetattr(slave)
     modes[1] &= ~termios.OPOST

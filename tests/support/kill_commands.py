@@ -104,14 +104,14 @@ COMMANDS = {
 
 
 def prepare(folder: Path) -> None:
-    """The images and the list of convert-imageset."""
+    """Write the images and the list of convert-imageset."""
     random_pixels = random.Random(0).randbytes(60 * 40 * 3)
     Image.frombytes("RGB", (60, 40), random_pixels).save(folder / "one.png")
     (folder / "list.txt").write_text("".join(f"one.png {i % 7}\n" for i in range(IMAGES)))
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """The files in folder, without unfinished ones (their names begin with a dot) and the log."""
+    """Return the files in folder, without unfinished ones (their names begin with a dot) and the log."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != "said")
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -172,7 +172,7 @@ def main() -> None:
     commands = {what: COMMANDS[what] for what in options.commands}
     moments, longest = random.Random(options.seed), 0.0
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as temporary:
-        tempfile.tempdir = temporary  # of the commands, which are forked
+        tempfile.tempdir = temporary  # for the commands, which are forked
         durations = {}
         for what, command in commands.items():
             folder = Path(name) / what

@@ -76,7 +76,7 @@ def load_all() -> None:
 
 
 def final_bytes(folder: Path, iterations: int) -> list[bytes]:
-    """The last snapshot's two files."""
+    """Return the last snapshot's two files."""
     return [file.read_bytes() for file in sorted(folder.glob(f"solver_iter_{iterations}.*"))]
 
 

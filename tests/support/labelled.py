@@ -14,12 +14,12 @@ COLOURS = np.random.default_rng(0).integers(0, 256, (256, 3), dtype=np.uint8)
 
 
 def labels(seed: int, height: int = 5, width: int = 7) -> NDArray[np.uint8]:
-    """The label of each pixel (H, W), all different: seed more than its index."""
+    """Return the label of each pixel (H, W), all different: seed more than its index."""
     return (np.arange(height * width, dtype=np.uint8) + np.uint8(seed)).reshape(height, width)
 
 
 def save_labels(path: Path, values: NDArray[np.uint8], kind: str = "P") -> None:
-    """A label image: kind P with a palette, L grey, RGB with the grey value thrice."""
+    """Write a label image: kind P with a palette, L grey, RGB with the grey value thrice."""
     picture = Image.fromarray(values)
     if kind == "P":
         picture.putpalette(COLOURS.tobytes())
@@ -36,11 +36,11 @@ def save_pairs(folder: Path, count: int, kind: str = "P", height: int = 5, width
 
 
 def blob(i: int, height: int = 5, width: int = 7) -> NDArray[np.float32]:
-    """An image as the net sees it: (3, H, W), blue, green, red."""
+    """Return an image as the net sees it: (3, H, W), blue, green, red."""
     return image(i, height, width)[:, :, ::-1].transpose(2, 0, 1).astype(np.float32)
 
 
 def check_aligned(data: NDArray[np.float32], found: NDArray[np.float32], i: int, width: int = 7) -> None:
-    """Each pixel of data (3, H, W) is the one of image i (5 rows) that its label (H, W) names."""
+    """Check that each pixel of data (3, H, W) is the one of image i (5 rows) that its label (H, W) names."""
     rows, columns = np.divmod(found.astype(int) - i, width)
     np.testing.assert_array_equal(data, blob(i, width=width)[:, rows, columns])

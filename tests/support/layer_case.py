@@ -61,7 +61,7 @@ class LayerCase:
 
 
 def check_a_second_reshape(text: str, computed: Callable[[LayerCase], object]) -> None:
-    """To another size, which is not computed as the first; of the same one, what was computed stays."""
+    """Check that a reshape to another size computes anew, and that one to the same size keeps what was computed."""
 
     def maps(size: Sequence[int]) -> NDArray[Any]:
         return np.random.default_rng(sum(size)).normal(size=size)

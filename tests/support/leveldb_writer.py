@@ -33,7 +33,7 @@ def masked(data: bytes) -> int:
 
 
 def log(records: Iterable[bytes]) -> bytes:
-    """A log of these records, those that do not fit into a block in parts."""
+    """Return a log of these records, those that do not fit into a block in parts."""
     out = bytearray()
     for record in records:
         begin, first = 0, True
@@ -55,7 +55,7 @@ def part_of_log(kind: int, part: bytes) -> bytes:
 
 
 def batch(entries: Sequence[Entry]) -> bytes:
-    """A record of a log: entries with successive numbers."""
+    """Return a record of a log: entries with successive numbers."""
     out = struct.pack("<QI", entries[0][0], len(entries))
     for _, key, value in entries:
         out += bytes([value is not None]) + sized(key) + (b"" if value is None else sized(value))
@@ -63,7 +63,7 @@ def batch(entries: Sequence[Entry]) -> bytes:
 
 
 def stored(entry: Entry) -> bytes:
-    """The key as it is in a table."""
+    """Return the key as it is in a table."""
     return entry[1] + (entry[0] << 8 | (entry[2] is not None)).to_bytes(8, "little")
 
 
@@ -82,12 +82,12 @@ def block(items: Sequence[tuple[bytes, bytes]], restart: int = 4) -> bytes:
 
 
 def closed(content: bytes, kind: int = 0) -> bytes:
-    """A block with its trailer."""
+    """Return a block with its trailer."""
     return content + struct.pack("<BI", kind, masked(content + bytes([kind])))
 
 
 def table(blocks: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """A table of blocks with their trailers, each after a key that is not below its last."""
+    """Return a table of blocks with their trailers, each after a key that is not below its last."""
     out, places = b"", []
     for until, content in blocks:
         places.append((until, varint(len(out)) + varint(len(content) - 5)))
@@ -98,24 +98,24 @@ def table(blocks: Sequence[tuple[bytes, bytes]]) -> bytes:
 
 
 def table_of(entries: Sequence[Entry], per_block: int = 5) -> bytes:
-    """A table of these entries, sorted by key, and by number from the latest on."""
+    """Return a table of these entries, sorted by key, and by number from the latest on."""
     groups = [entries[i : i + per_block] for i in range(0, len(entries), per_block)]
     return table([(stored(group[-1]), closed(block([(stored(e), e[2] or b"") for e in group]))) for group in groups])
 
 
 def new_table(number: int, length: int, first: bytes, last: bytes, level: int = 0) -> bytes:
-    """Of an edit: a table, with its first and last keys as they are stored."""
+    """Return an edit's entry of a table, with its first and last keys as stored."""
     return varint(7) + varint(level) + varint(number) + varint(length) + sized(first) + sized(last)
 
 
 def edit(log_number: int, sequence: int, tables: bytes = b"") -> bytes:
-    """An edit with everything that a manifest must have."""
+    """Return an edit with everything that a manifest must have."""
     numbers = varint(2) + varint(log_number) + varint(3) + varint(99) + varint(4) + varint(sequence)
     return varint(1) + sized(b"leveldb.BytewiseComparator") + numbers + tables
 
 
 def write_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> Path:
-    """A database of these files, whose manifest is one edit or several in a log."""
+    """Write a database of these files and return its folder. The manifest is a log of one edit or several."""
     folder.mkdir()
     for name, content in {"CURRENT": b"MANIFEST-000002\n", "MANIFEST-000002": manifest, **files}.items():
         (folder / name).write_bytes(content)
@@ -123,7 +123,7 @@ def write_files(folder: Path, manifest: bytes, files: dict[str, bytes]) -> Path:
 
 
 def write_database(folder: Path, tables: Sequence[Sequence[Entry]], recent: Sequence[Sequence[Entry]] = ()) -> Path:
-    """A database of tables and of what its log holds, a list of entries for each write."""
+    """Write a database of tables and a log with a list of entries for each write. Return its folder."""
     contents, edits = {}, b""
     for number, entries in enumerate(tables, 10):
         entries = sorted(entries, key=lambda entry: (entry[1], -entry[0]))

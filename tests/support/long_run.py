@@ -43,13 +43,13 @@ snapshot_prefix: "snap"
 
 
 def resident() -> float:
-    """The process's memory, MiB."""
+    """Return the process's memory, MiB."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def training() -> Callable[[], object]:
-    """One iteration."""
+    """Return a function that runs one iteration."""
     Path("net.prototxt").write_text(NET)
     Path("solver.prototxt").write_text(SOLVER)
     solver = get_solver("solver.prototxt")
@@ -57,7 +57,7 @@ def training() -> Callable[[], object]:
 
 
 def detections() -> Callable[[], object]:
-    """One detection, in an image of another size each time."""
+    """Return a function that runs one detection, on an image of another size each time."""
     settings = read_settings(SHAPES / "shapes.yml")
     net = Net(SHAPES / "rfcn" / "test.prototxt", TEST, weights=SHAPES / "rfcn" / "shapes_rfcn.caffemodel")
     sizes = np.random.default_rng(0)
@@ -70,7 +70,7 @@ def detections() -> Callable[[], object]:
 
 
 def measure(what: str, once: Callable[[], object], count: int) -> list[float]:
-    """The memory after each POINTS-th part of count runs. Raises SystemExit where it grows."""
+    """Return the memory after each POINTS-th part of count runs. Raises SystemExit if it grows."""
     marks = []
     for i in range(count):
         once()
@@ -84,7 +84,7 @@ def measure(what: str, once: Callable[[], object], count: int) -> list[float]:
 
 
 def plot(path: Path, series: dict[str, list[float]], runs: str) -> None:
-    """The curves, SVG."""
+    """Write the curves as SVG."""
     wide, high, left, top = 560, 200, 60, 20
     most = max(map(max, series.values())) * 1.15
     parts = []

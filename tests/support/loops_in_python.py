@@ -56,7 +56,7 @@ def loops_in_python() -> Iterator[set[str]]:
         for place, job in enumerate(self._jobs[first:end], first + 1):
             for row in job._table:
                 loop = entries[row[worker_sync.ENTRY]]
-                room = np.full(job._each + 8, 0xFF, np.uint8)  # NaN: what nobody has written
+                room = np.full(job._each + 8, 0xFF, np.uint8)  # NaN marks unwritten values
                 call(loop, *arguments(loop, job, row[worker_sync.ROW :].tolist(), room))
             if job._flags is not None and job._flags.any():
                 return place

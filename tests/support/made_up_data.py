@@ -35,9 +35,11 @@ class Made:
 
 
 def build(path: Path, phase: Phase | None = None) -> Made:
-    """The net of a prototxt with its data layers replaced, in this phase; by default in the one that its name says or else,
-    where that lacks a bottom, in the other. The files that it names are made up in the working directory.
-    Raises minicaffe.Error."""
+    """Return the net of a prototxt in this phase, with inputs in place of data layers.
+
+    By default the phase follows from the file's name; if a bottom is then missing, it is the other one. The files that the
+    prototxt names are made up in the working directory. Raises minicaffe.Error.
+    """
     file = read_net(path)
     make_up_files(file.param)
     if phase is not None:
@@ -71,13 +73,13 @@ def _build(file: NetFile, phase: Phase) -> Made:
 
 
 def fork_of(file: str) -> str:
-    """The fork whose repository the file is from, if it is known: a folder is named OWNER__REPOSITORY."""
+    """Return the fork whose repository the file is from, if it is known: a folder is named OWNER__REPOSITORY."""
     repositories = (part.replace("__", "/", 1).lower() for part in Path(file).parts if "__" in part)
     return next((found for name in repositories if (found := fork_names().get(name))), "")
 
 
 def is_train(file: NetFile, path: Path) -> bool:
-    """Whether it is a training net: by its name or, where that says nothing, because a layer has the phase TRAIN."""
+    """Return whether it is a training net: by its name or, where that says nothing, because a layer has the phase TRAIN."""
     if any(word in path.stem for word in ("test", "deploy", "inference")) and "train" not in path.stem:
         return False
     rules = [rule for layer in file.param.layer for rule in layer.include]
@@ -85,8 +87,10 @@ def is_train(file: NetFile, path: Path) -> bool:
 
 
 def is_data(layer: caffe_pb2.LayerParameter) -> bool:
-    """Whether a layer makes its tops from files: by its type's name, so that a fork's type that is unknown counts, too. So does
-    a DummyData that would say that the image has no pixels."""
+    """Return whether a layer makes its tops from files. The type's name decides, so unknown types of forks count too.
+
+    A DummyData that gives an image without pixels also counts.
+    """
     if layer.bottom:
         return False
     if layer.type == "DummyData":
@@ -95,12 +99,12 @@ def is_data(layer: caffe_pb2.LayerParameter) -> bool:
 
 
 def is_built(layer: caffe_pb2.LayerParameter) -> bool:
-    """Whether minicaffe has the layer's type."""
+    """Return whether minicaffe has the layer's type."""
     return layer.type != "Python" and registry.find(layer.type) is not None
 
 
 def with_inputs(file: NetFile, shapes: dict[str, Shape]) -> NetFile:
-    """The file with an Input in place of each data layer, except where these are a fork's and little else would be left."""
+    """Return the file with Inputs in place of data layers, unless they are a fork's and little else would be left."""
     param, sources = caffe_pb2.NetParameter(), list(file.sources)
     param.CopyFrom(file.param)
     if all(layer.type in ("Silence", "Slice") or (is_data(layer) and not is_built(layer)) for layer in param.layer):
@@ -113,7 +117,7 @@ def with_inputs(file: NetFile, shapes: dict[str, Shape]) -> NetFile:
             for top in layer.top:
                 made.input_param.shape.add(dim=shapes[top])
             layer.CopyFrom(made)
-            sources[i] = LayerSource(file.sources[i].place)  # without the fields that are gone
+            sources[i] = LayerSource(file.sources[i].place)  # without the removed fields
     return replace(file, param=param, sources=sources)
 
 
@@ -186,7 +190,7 @@ LABELS: dict[str, Shape] = {
 
 
 def first_shapes(file: NetFile, phase: Phase, stages: Sequence[str]) -> dict[str, Shape]:
-    """The shapes of all tops of data layers: the first is an image, others one number an item."""
+    """Return the shapes of all tops of data layers: the first is an image, others one number an item."""
     state = state_applied(file.param, phase, 0, stages).state
     kept = filter_layers([(layer, None) for layer in file.param.layer], state)
     shapes: dict[str, Shape] = {}
@@ -213,7 +217,7 @@ def by_word(table: dict[str, Shape], path: str) -> Shape | None:
 
 
 def image_shape(layer: caffe_pb2.LayerParameter, path: str) -> Shape:
-    """Of two images, if possible: the number of items in a batch is read by few layers."""
+    """Return an image's shape, with a batch of two if possible, since few layers read the batch size."""
     transform, image, memory = layer.transform_param, layer.image_data_param, layer.memory_data_param
     if layer.type == "VideoData" and "c3d" in path.lower():
         return 2, 3, 16, transform.crop_size, transform.crop_size  # clips of 16 frames
@@ -235,7 +239,7 @@ def same_as_first(layer: Layer, shapes: list[Shape]) -> dict[int, Shape]:
 
 
 def class_labels(layer: Layer, shapes: list[Shape]) -> dict[int, Shape]:
-    """A class for each item and place, without the axis of the scores."""
+    """Return a class for each item and place, without the axis of the scores."""
     axis = layer.param.softmax_param.axis if layer.type == "SoftmaxWithLoss" else layer.param.accuracy_param.axis
     return {1: tuple(n for i, n in enumerate(shapes[0]) if i != axis % len(shapes[0]))} if shapes[0] else {}
 
@@ -266,13 +270,13 @@ WISHES: dict[str, Wish] = {
 
 
 def detection_labels(layer: Layer, cells: Shape) -> Shape:
-    """The labels of MS-CNN's or caffe-yolo's DetectionLoss."""
+    """Return the labels of MS-CNN's or caffe-yolo's DetectionLoss."""
     param = layer.param.detection_loss_param
     return (*cells[:1], 6, *cells[2:]) if param.cls_num else (*cells[:1], 7 * param.side**2)
 
 
 def eval_labels(layer: Layer, cells: Shape) -> Shape:
-    """The labels of Intel's, caffe-yolov2's or caffe-yolo's EvalDetection."""
+    """Return the labels of Intel's, caffe-yolov2's or caffe-yolo's EvalDetection."""
     param = layer.param.eval_detection_param
     if not param.biases:
         return *cells[:1], 7 * param.side**2
@@ -281,7 +285,7 @@ def eval_labels(layer: Layer, cells: Shape) -> Shape:
 
 @dataclass
 class Wishes:
-    """What the readers of data layers' tops ask for, found while a net is built."""
+    """The shapes and values that readers of data layers' tops need, found while a net is built."""
 
     tops: set[str]
     shapes: dict[str, Shape] = field(default_factory=dict)

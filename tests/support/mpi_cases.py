@@ -75,7 +75,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: 
 
 
 def make_files(folder: Path) -> None:
-    """The records: 31 and 12 rows of 6 numbers; seven images."""
+    """Write the records: 31 and 12 rows of 6 numbers; seven images."""
     from PIL import Image
 
     random = np.random.default_rng(4)
@@ -86,7 +86,7 @@ def make_files(folder: Path) -> None:
 
 
 def solver_text(case: str, batch: int, prefix: str, **more: object) -> str:
-    """A case's solver prototxt, its net in it."""
+    """Return a case's solver prototxt, its net in it."""
     kind, net, settings = CASES[case]
     data = DATA.format(batch=batch)
     if "test_iter" in settings:
@@ -173,7 +173,7 @@ def own_statistics(job, folder: Path) -> None:
 
 
 def stop_by_signal(job, folder: Path) -> None:
-    """The last rank gets SIGTERM in iteration 4: all stop after it, and rank 0 writes a snapshot."""
+    """Send SIGTERM to the last rank in iteration 4: all stop after it, and rank 0 writes a snapshot."""
     solver = solver_of("SGD", BATCH, f"stopped_{job.count}", snapshot_after_train="true")
     last = job.rank == job.count - 1
     solver.add_callback(lambda: os.kill(os.getpid(), signal.SIGTERM) if last and solver.iter == 4 else None, lambda: None)
@@ -200,7 +200,7 @@ def go_on(job, folder: Path) -> None:
 
 
 def go_on_with_own_numbers(job, folder: Path) -> None:
-    """As many ranks as made a snapshot go on with it, each with its own random numbers."""
+    """Resume a snapshot with the same number of ranks, each with its own random numbers."""
     straight, resumed = random_solver(f"random_{job.count}"), random_solver("none")
     with job.train(straight):
         straight.solve()

@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 def mpiexec(*words: str, folder: Path, seconds: float = 120) -> tuple[int, str]:
-    """Its exit status, and what it printed."""
+    """Run mpiexec. Return its exit status and its output."""
     done = subprocess.run(
         [str(MPIEXEC), *words],
         cwd=folder,
@@ -44,7 +44,7 @@ def mpiexec(*words: str, folder: Path, seconds: float = 120) -> tuple[int, str]:
 
 
 def same(found: Path, expected: Path) -> None:
-    """To rounding: of float32, over some iterations."""
+    """Assert that two files are equal up to float32 rounding over some iterations."""
     with np.load(found) as theirs, np.load(expected) as ours:
         assert theirs.files == ours.files
         for name in ours.files:

@@ -46,7 +46,7 @@ def encoded(box: Any, prior: Any, variance: Any, param: Any) -> list[float]:
 
 
 def matched(boxes: Any, truths: list[Any], label: int, param: Any) -> tuple[list[int], list[float]]:
-    """For each box the true box's index, -1 or -2, and the overlap; label -1: true boxes of every class."""
+    """Return for each box the true box's index, -1 or -2, and the overlap. label -1: true boxes of every class."""
     index, best = [-1] * len(boxes), [0.0] * len(boxes)
     own = [g for g, truth in enumerate(truths) if label in (-1, truth[1])]
     table: dict[tuple[int, int], float] = {}
@@ -80,7 +80,7 @@ def matched(boxes: Any, truths: list[Any], label: int, param: Any) -> tuple[list
 
 
 def cross_entropy(scores: Any, labels: list[int], param: Any) -> float:
-    """Of one prior's scores with its classes; softmax takes the last of them."""
+    """Return the cross entropy of one prior's scores with its classes. Softmax takes the last class."""
     if param.conf_loss_type == Param.SOFTMAX:
         return -math.log(math.exp(scores[labels[-1]]) / sum(math.exp(s) for s in scores))
     probabilities = [1 / (1 + math.exp(-s)) for s in scores]

@@ -23,7 +23,7 @@ def check_by_hand(text: str, x: Sequence[float], y: Sequence[float], slope: Sequ
 
 
 def check_shapes(text: str) -> None:
-    """A second reshape, 0 rows, and no gradient where none is asked for."""
+    """Check a second reshape, 0 rows, and that no gradient is computed unless requested."""
     case = LayerCase(text, np.ones((2, 3)))
     for shape in ((5, 3, 4), (0, 3, 7)):
         case.bottom[0].reshape(*shape)

@@ -18,7 +18,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def net_of(text: str, inputs: Arrays, seed: int = 0, settings: DetectionSettings | None = None) -> Net:
-    """A net with an Input for each array, then the layers of text; all weights random and nonzero."""
+    """Return a net with an Input for each array, then the layers of text; all weights random and nonzero."""
     head = "".join(
         f'layer {{ name: "{name}_in" type: "Input" top: "{name}" input_param {{ shape {{ '
         + " ".join(f"dim: {d}" for d in array.shape)

@@ -21,7 +21,7 @@ Dims = Sequence[int | str]
 
 
 def node(operator: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
-    """A node named after its first output; "-" is an input that is left out."""
+    """Return a node named after its first output; "-" is an input that is left out."""
     names = [name.replace("-", "") for name in inputs.split()]
     return helper.make_node(operator, names, outputs.split(), name=f"{outputs.split(maxsplit=1)[0]}_node", **attributes)
 
@@ -47,7 +47,7 @@ def save(
         [numpy_helper.from_array(array, name) for name, array in arrays.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    onnx.save(shape_inference.infer_shapes(model, data_prop=shapes_are_computed), path)  # the outputs' shapes
+    onnx.save(shape_inference.infer_shapes(model, data_prop=shapes_are_computed), path)  # adds the outputs' shapes
     return path
 
 
@@ -72,11 +72,11 @@ def compare(net: Net, path: Path, *, positive: bool = False) -> None:
 
 
 def kinds(imported: Imported) -> list[str]:
-    """The types of the layers, without Input."""
+    """Return the types of the layers, without Input."""
     return [layer.type for layer in imported.param.layer if layer.type != "Input"]
 
 
 def run(*arguments: str | Path) -> tuple[int, str]:
-    """The exit status of a minicaffe command, and what it wrote."""
+    """Return the exit status of a minicaffe command, and what it wrote."""
     found = CliRunner().invoke(main, [str(argument) for argument in arguments])
     return found.exit_code, found.output

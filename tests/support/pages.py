@@ -23,7 +23,7 @@ class Opened:
         return str(self.page.locator(".step-label strong").inner_text())
 
     def overlay(self) -> dict[str, str]:
-        """The data attributes of what is drawn on the feature map."""
+        """Return the data attributes of what is drawn on the feature map."""
         return dict(self.page.locator(".overlay").evaluate("e => ({...e.dataset})"))
 
     def put(self, label: str, value: int) -> None:
@@ -46,7 +46,7 @@ Open = Callable[..., Opened]
 
 
 def violations(page: Any, axe: str) -> list[tuple[str, str, str]]:
-    """The rules that axe-core, given as its source, finds broken: rule, element and what to do, for each."""
+    """Return the rules that axe-core, given as its source, finds broken: rule, element and what to do, for each."""
     page.evaluate(axe)
     found = page.evaluate("axe.run().then((result) => result.violations)")
     return [(each["id"], str(node["target"]), node["failureSummary"]) for each in found for node in each["nodes"]]

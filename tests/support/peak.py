@@ -14,7 +14,7 @@ from minicaffe.errors import Error, LayerError
 
 
 def outcome_and_megabytes(run: Callable[[], object]) -> tuple[str, int]:
-    """What came of a run in a fork, "done" or minicaffe's error, and how far the peak rose. Linux counts it in KB."""
+    """Return the outcome of a run in a fork, "done" or minicaffe's error, and the rise of the peak. Linux counts KB."""
 
     def measured() -> None:
         warnings.simplefilter("ignore")
@@ -39,7 +39,7 @@ def _peak() -> int:
 
 
 def traced_peak(run: Callable[[], object]) -> int:
-    """The bytes that a call takes at most, as tracemalloc counts them."""
+    """Return the bytes that a call takes at most, as tracemalloc counts them."""
     tracemalloc.start()
     try:
         run()
@@ -49,7 +49,7 @@ def traced_peak(run: Callable[[], object]) -> int:
 
 
 def assert_too_large(make: Callable[[], object]) -> None:
-    """A layer with a blob of more than 2 ** 21 elements is refused before it takes a megabyte."""
+    """Assert that a layer with a blob of more than 2 ** 21 elements is refused before it takes a megabyte."""
 
     def refused() -> None:
         with limits.raised({"blob_elements": 2**21}), pytest.raises(LayerError, match="more than the 2097152"):

@@ -20,7 +20,7 @@ _STANDING = {
 
 
 def standing(skeleton: Skeleton, x: float, y: float, scale: float = 1.0, without: str = "") -> dict[int, tuple[float, float]]:
-    """The parts of a person whose nose is at x, y, in pixels of the net's input, other than those named."""
+    """Return the parts of a person whose nose is at x, y, in pixels of the net's input, other than those named."""
     return {
         k: (x + scale * _STANDING[name][0], y + scale * _STANDING[name][1])
         for k, name in enumerate(skeleton.parts)

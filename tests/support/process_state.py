@@ -39,7 +39,7 @@ def _container(of: dict[Any, Any] | set[Any]) -> Part:
 
 
 def _entries(of: dict[Any, Any]) -> Part:
-    """A registry.Table's entries. minicaffe's own stay: their modules add them once, when they are first imported."""
+    """Return a registry.Table's entries. minicaffe's own stay: their modules add them once, when they are first imported."""
 
     def put_back(before: dict[Any, Any]) -> None:
         for kind, entry in list(of.items()):

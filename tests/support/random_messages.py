@@ -24,7 +24,7 @@ _SCALARS = {
 
 @st.composite
 def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 3) -> Message:
-    """A message with up to four of its fields set, and every required one; blocks nest up to depth."""
+    """Return a message with up to four of its fields set, and every required one; blocks nest up to depth."""
     fields = [f for f in descriptor.fields if depth or f.message_type is None]
     chosen = draw(st.lists(st.sampled_from(fields), max_size=4, unique_by=lambda f: f.name)) if fields else []
     required = [f for f in fields if is_required(f) and f not in chosen]

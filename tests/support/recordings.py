@@ -15,5 +15,5 @@ absent = pytest.mark.skip(reason=REASON)
 
 
 def needs(path: Path) -> pytest.MarkDecorator:
-    """A mark for a test that reads this file or folder of SHARED."""
+    """Return a mark for a test that reads this file or folder of SHARED."""
     return pytest.mark.skipif(not path.exists(), reason=REASON)

@@ -23,12 +23,12 @@ class Case(NamedTuple):
     pooled: tuple[int, int]
 
     def operator(self, kind: type[RoiOperator], **more: Any) -> RoiOperator:
-        """An operator with these sizes."""
+        """Return an operator with these sizes."""
         names = ["group_size"] if issubclass(kind, PositionSensitiveOperator) else ["pooled_h", "pooled_w"]
         return kind(**dict(zip(names, self.pooled)), spatial_scale=self.scale, **more)
 
     def plan(self, kind: type[RoiOperator], **more: Any) -> RoiPlan[Any]:
-        """Its plan."""
+        """Return the operator's plan."""
         return self.operator(kind, **more).plan(self.rois, (self.x.shape[2], self.x.shape[3]))
 
 

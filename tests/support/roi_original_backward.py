@@ -49,7 +49,7 @@ def roi_align_backward(dy: Array, places: tuple[Array, Array], rois: Array, scal
 def _feasible(
     first: tuple[int, int], last: tuple[int, int], dy: Array, shape: Sequence[int], least: int | None
 ) -> Iterator[tuple[int, int, slice, slice]]:
-    """Each pixel between the corners, and the bins that could have pooled it; a length is at least least."""
+    """Yield each pixel between the corners, and the bins that could have pooled it; a length is at least least."""
     f, pooled = dy.dtype.type, dy.shape[2:]
     lengths = [b - a + 1 if least is None else max(b - a + 1, least) for a, b in zip(first, last)]
     size = [f(length) / f(p) for length, p in zip(lengths, pooled)]

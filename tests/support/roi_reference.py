@@ -25,21 +25,21 @@ def clip(value: Any, size: Any) -> Any:
 
 
 def roi_pool(f: Type, first: Any, last: Any, scale: float, i: int, n: int, size: int) -> tuple[int, int]:
-    """Its first pixel, and one past its last."""
+    """Return the bin's first pixel, and one past its last."""
     first, last = round_away(f(first) * f(scale)), round_away(f(last) * f(scale))
     length = f(max(last - first + 1, 1)) / f(n)
     return clip(math.floor(f(i) * length) + first, size), clip(math.ceil(f(i + 1) * length) + first, size)
 
 
 def ps_roi_pool(f: Type, first: Any, last: Any, scale: float, i: int, n: int, size: int) -> tuple[int, int]:
-    """Its first pixel, and one past its last."""
+    """Return the bin's first pixel, and one past its last."""
     first, end = f(round_away(first)) * f(scale), (f(round_away(last)) + f(1)) * f(scale)
     length = max(end - first, f(0.1)) / f(n)
     return clip(math.floor(f(i) * length + first), size), clip(math.ceil(f(i + 1) * length + first), size)
 
 
 def roi_align_max(f: Type, first: Any, last: Any, scale: float, i: int, n: int, size: int) -> list[Any]:
-    """Its samples' places."""
+    """Return the places of the bin's samples."""
     first, last = f(first) * f(scale), f(last) * f(scale)
     length = (last - first + f(1)) / f(n)
     place, end, places = clip(f(i) * length + first, f(size)), clip(f(i + 1) * length + first, f(size)), []
@@ -52,7 +52,7 @@ def roi_align_max(f: Type, first: Any, last: Any, scale: float, i: int, n: int, 
 def roi_align(
     f: Type, first: Any, last: Any, scale: float, i: int, n: int, size: int, *, sampling_ratio: int, aligned: bool
 ) -> list[Any]:
-    """Its samples' places, those off the map too."""
+    """Return the places of the bin's samples, also off the map."""
     first, last = (f(v) * f(scale) - f(0.5 if aligned else 0) for v in (first, last))
     length = (last - first if aligned else max(last - first, f(1))) / f(n)
     count = sampling_ratio if sampling_ratio > 0 else math.ceil(length)
@@ -60,7 +60,7 @@ def roi_align(
 
 
 def ps_roi_align(f: Type, first: Any, last: Any, scale: float, i: int, n: int, size: int, *, sample_num: int) -> list[Any]:
-    """Its samples' places."""
+    """Return the places of the bin's samples."""
     first, end = f(first) * f(scale), (f(last) + f(1)) * f(scale)
     length = max(end - first, f(0.1)) / f(n)
     start, end = clip(f(i) * length + first, f(size - 1)), clip(f(i + 1) * length + first, f(size - 1))

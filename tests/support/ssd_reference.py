@@ -27,7 +27,7 @@ def plain_nms(
     top_k: int | None = None,
     eta: float = 1.0,
 ) -> list[int]:
-    """One candidate after the other against all that are kept."""
+    """Return the kept candidates: each one in turn is compared with all kept ones."""
     order = [i for i in sorted(range(len(scores)), key=lambda i: -scores[i]) if scores[i] > least][:top_k]
     kept: list[int] = []
     for i in order:

@@ -34,7 +34,7 @@ def differences(net: Net) -> Iterator[tuple[str, float]]:
 
 
 def from_float64(net: Net, exact: Net) -> tuple[float, float]:
-    """How far our float32 outputs are from float64's, and PyTorch's: the largest relative difference, at equal rois.
+    """Return the largest relative differences of our and PyTorch's float32 outputs from float64's, at equal rois.
 
     exact: the same net in float64; it is given each side's own rois.
     """
@@ -56,7 +56,7 @@ def from_float64(net: Net, exact: Net) -> tuple[float, float]:
 
 
 def _at_rois(net: Net, rois: np.ndarray) -> dict[str, np.ndarray]:
-    """The outputs of net where its Proposal gives these rois."""
+    """Return the outputs of net where its Proposal gives these rois."""
 
     def put(i: int) -> None:
         if "rois" in net.top_names[net.layers[i].name]:
@@ -71,7 +71,7 @@ def _at_rois(net: Net, rois: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def relative(ours: np.ndarray, theirs: torch.Tensor | None) -> float:
-    """The largest difference, by our largest number; no tensor counts as zeros."""
+    """Return the largest difference, by our largest number; no tensor counts as zeros."""
     tensor = np.zeros_like(ours) if theirs is None else theirs.detach().numpy()
     if tensor.shape != ours.shape:
         return float("inf")

@@ -36,7 +36,7 @@ class Hosts:
     agent: Path
 
     def start(self, which: int, *words: str, **options: object) -> subprocess.Popen[str]:
-        """A command on the first host (0) or the second."""
+        """Start a command on the first host (0) or the second."""
         inside = f'hostname {self.names[which]}; exec "$@"'
         command = ("ip", "netns", "exec", self.spaces[which], "unshare", "--uts", "sh", "-c", inside, "sh", *words)
         return subprocess.Popen(command, text=True, **options)  # type: ignore[call-overload,no-any-return]
@@ -67,7 +67,7 @@ def ip(*words: str) -> None:
 
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[Hosts]:
-    """The hosts; gone at the end of the block. Raises OSError or CalledProcessError where they cannot be made."""
+    """Yield the hosts, which end with the block. Raises OSError or CalledProcessError if they cannot be made."""
     mark = secrets.token_hex(3)
     spaces, names = (f"mc-{mark}-a", f"mc-{mark}-b"), ("host-a", "host-b")
     agent = folder / "agent.sh"

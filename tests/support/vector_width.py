@@ -17,7 +17,7 @@ WIDTH = int(os.environ["MINICAFFE_TEST_VECTORS"])
 
 
 def _registers(bits: int) -> Registers:
-    return Registers(16 if WIDTH == 256 else 32, WIDTH // bits)  # 128: as ARM has them
+    return Registers(16 if WIDTH == 256 else 32, WIDTH // bits)  # with 128 bits, ARM's number
 
 
 jit.registers = _registers  # type: ignore[assignment]

@@ -11,7 +11,7 @@ from minicaffe import kernels
 
 @pytest.fixture(autouse=True, params=["numpy", pytest.param("numba", marks=pytest.mark.slow)])
 def way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """As NumPy computes; compiled loops, which the layers' own tests compare with it, are slow to compile for all types."""
+    """Compute by NumPy, and by compiled loops only in slow tests, since compiling them for all types takes long."""
     if request.param == "numba":
         pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
     with kernels.using(request.param):

@@ -11,7 +11,7 @@ from minicaffe.cuda.device import Device, current
 
 
 def is_test_device() -> bool:
-    """Whether it is the CPU test device."""
+    """Return whether it is the CPU test device."""
     return current().name.startswith("CPU test device")
 
 

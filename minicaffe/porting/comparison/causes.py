@@ -165,7 +165,7 @@ def _without_padding(extra: dict[str, Any], trial: Trial) -> None:
             x = bottom[0].data.copy()
             bottom[0].data[...] = 1
             pool(bottom, top)
-            ones = top[0].data.copy()  # in each window the share that lies on the map
+            ones = top[0].data.copy()  # the share of each window that lies on the map
             bottom[0].data[...] = x
             pool(bottom, top)
             top[0].data[...] /= ones
@@ -183,7 +183,7 @@ def _lrn(layer: Layer) -> Iterator[Variant]:
         (param.alpha, ""), (param.alpha * size, "its alpha is not divided by local_size"),
         (param.alpha / size, "its alpha is divided by local_size twice"),
     ]  # fmt: skip
-    # dict: each k once, the net's first
+    # dict.fromkeys keeps each k once, the net's first
     for (alpha, first), k in itertools.product(alphas, dict.fromkeys((param.k, 1.0, 2.0, 0.0))):
         second = "" if k == param.k else f"its k is {k:g}, not {param.k:g}"
         if first or second:
@@ -319,7 +319,7 @@ def _propose_without_one(layer: Layer, decoding: bool, overlaps: bool, clipping:
         deltas = by_position(bottom[1].data, 4)
         height, width = bottom[0].shape[2:]
         anchors = shifted_anchors(proposal.anchors, height, width, proposal.stride).copy()
-        anchors[:, 2:] -= decoding  # a bool: less 1 if set
+        anchors[:, 2:] -= decoding  # a bool: moves the last corner by 1 if set
         boxes = clip_boxes(bbox_transform_inv(anchors, deltas), info[:2] + clipping)
         limits = proposal.limits
         order = np.flatnonzero(large_enough(boxes, limits.min_size * info[2]))
@@ -385,7 +385,7 @@ def _made(a: Array, b: Array) -> Iterator[tuple[str, Array]]:
     if a.ndim == 2 and len(a) > 1:
         order = np.lexsort(b.T[::-1])
         rows = np.empty_like(a)
-        # Both sorted by all columns, the first first; A's sorted rows take B's places.
+        # Sort the rows of both. A's sorted rows take the places of B's.
         rows[order] = a[np.lexsort(a.T[::-1])]
         yield "its rows are A's in another order", rows
     square = float((a.astype(np.float64) ** 2).sum())

@@ -25,14 +25,14 @@ class Tolerance:
         if self.atol is not None:
             return self.atol
         finite = np.abs(a[np.isfinite(a)])
-        return float(finite.max(initial=0.0)) * self.rtol / 10 + 1e-12  # 1e-12: a blob of zeros
+        return float(finite.max(initial=0.0)) * self.rtol / 10 + 1e-12  # 1e-12 is for a blob of zeros
 
     def beyond(self, a: Array, b: Array) -> NDArray[np.bool_]:
         """Return where two arrays of one shape differ by more than the tolerance. NaN agrees with NaN, infinity with itself."""
         a, b = a.astype(np.float64), b.astype(np.float64)
         with np.errstate(invalid="ignore"):
             near = np.abs(a - b) <= self.of(a) + self.rtol * np.abs(a)
-        # near an infinite a would be anything
+        # For an infinite a the tolerance is infinite too, so `near` alone is not enough.
         same: NDArray[np.bool_] = near & np.isfinite(a) | (a == b) | (np.isnan(a) & np.isnan(b))
         return ~same
 

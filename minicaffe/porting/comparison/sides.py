@@ -72,7 +72,7 @@ def run_onnx(path: Path, inputs: Arrays) -> Arrays:
     """Return A's inputs and every tensor that an ONNX model computes from them, by name. Raises Error."""
     session = Session(path, inner=True)
     wanted = list(session.inputs)
-    if len(wanted) == len(inputs) == 1:  # names do not matter then
+    if len(wanted) == len(inputs) == 1:  # with one input the names do not matter
         inputs = dict(zip(wanted, inputs.values()))
     lacking = [name for name in wanted if name not in inputs]
     if lacking:

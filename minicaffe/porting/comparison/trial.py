@@ -72,7 +72,7 @@ class Segment:
                 warnings.simplefilter("ignore")
                 change(trial)
                 return self._run(params, at, trial)
-        except (Error, ValueError, IndexError, TypeError, ZeroDivisionError):  # the hypothesis does not fit this layer: no news
+        except (Error, ValueError, IndexError, TypeError, ZeroDivisionError):  # the change does not fit this layer
             return None
 
     def _run(self, params: list[caffe_pb2.LayerParameter], at: int, trial: Trial) -> Array:
@@ -214,7 +214,7 @@ def _differing_fields(a: caffe_pb2.LayerParameter, b: caffe_pb2.LayerParameter) 
             continue
         for field in descriptor.message_type.fields:
             values = [_shown(block, field) for block in (ours, theirs)]
-            if values[0] != values[1] and "filler" not in field.name:  # weights are there already
+            if values[0] != values[1] and "filler" not in field.name:  # fillers have no effect on weights that are set
                 found.append(f"{name}.{field.name}: {values[0]} in A, {values[1]} in B")
     return found
 

@@ -85,7 +85,8 @@ def compare(  # noqa: PLR0913 - public, by keyword
         theirs = {name: pairs.get(name, Name(name)).name for name in net.inputs}
         arrays = run_onnx(b, {theirs[name]: array for name, array in walk.inputs.items()})
         for name in net.inputs:
-            if not isinstance(net.layers[walk.graph.last[name][0]], Input):  # changed in place: B's is the first value
+            # A layer changed the input in place, and B has the first value.
+            if not isinstance(net.layers[walk.graph.last[name][0]], Input):
                 arrays.pop(theirs[name], None)
     if arrays is not None:
         walk.beside_arrays(arrays)
@@ -290,7 +291,7 @@ class Walk:
         follows = not self.differed.isdisjoint(self.graph.makers(i))
         self.differed.add(i)
         uncompared = [self.net.layers[n].name for n in segment[:-1]]
-        # A net B was given A's values, so there even a follower differs for a reason of its own.
+        # A net B got A's values, so a layer after a difference differs for its own reason.
         causes, at = ([FOLLOWS], i) if follows and other is None else self._causes(segment, top, theirs, other)
         found = _difference(self.net.layers[at], top, ours, theirs, self.result.tolerance)
         self.result.differences.append(replace(found, causes=causes, uncompared=uncompared))
@@ -300,7 +301,7 @@ class Walk:
         """Return, in order, the indices of i and of the layers that it depends on through blobs that were not compared."""
         needed, found = set(self.graph.makers(i)), [i]
         for n in range(i - 1, -1, -1):
-            is_split = isinstance(self.net.layers[n], Split)  # passed through, but not listed: it cannot be a cause
+            is_split = isinstance(self.net.layers[n], Split)  # searched through but not listed: a Split causes no difference
             if n in needed and (is_split or n not in self.compared):
                 needed.update(self.graph.makers(n))
                 if self.graph.makers(n) and not is_split:

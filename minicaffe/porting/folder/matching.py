@@ -176,9 +176,9 @@ def _made(net: Item, settings: DetectionSettings | None, fork: str) -> Net | str
         return f"it reads data ({', '.join(dict.fromkeys(reads))}): `minicaffe deploy` replaces its data layers by inputs"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the item's notes have what matters
+            warnings.simplefilter("ignore")  # the item's notes report what matters
             return Net(net.content, TEST, keep="outputs", settings=settings, strict=False, fork=fork)
-    except Exception as error:  # one odd net must not cost the report on the others
+    except Exception as error:  # one faulty net must not stop the report on the others
         return reason(error)
 
 

@@ -107,9 +107,9 @@ def _item(path: Path, name: str) -> Item:
         if not start:
             return Item(name, OTHER, problem="the file is empty")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what matters is among the notes
+            warnings.simplefilter("ignore")  # the notes report what matters
             return _reader(path, start)(path, name)
-    except Exception as error:  # one odd file must not cost the report on the others
+    except Exception as error:  # one faulty file must not stop the report on the others
         return Item(name, _guess(path), problem=reason(error).removeprefix(f"{path}: "))
 
 

@@ -95,7 +95,7 @@ class _Steps:
         words = _Words(self.report, one)
         if one.stage == 1 and one.weights and not lacking_nets(self.report, one):
             yield Step("find faces", f"minicaffe detect {words.files} {words.photo} --draw {self.output('out', '', of=one)[0]}")
-        elif one.stage < 2:  # an MTCNN's others see pixels of boxes
+        elif one.stage < 2:  # MTCNN's other nets take the pixels of boxes
             yield self.result(words, one)
         yield from self.to_onnx(one, words)
         if _has_torch_form(one.made):
@@ -193,7 +193,7 @@ class _Words:
             second = pasted(self.second, path=True)
             why = "the flow from one image to another"
             return Step(why, f"minicaffe flow {self.files} {self.photo} {second}{means} --draw {out('.png', 'flow')}")
-        digits = self.task.classes is not None and self.task.classes.number in (2, len(string.digits) + 1)  # 2: a CTPN's
+        digits = self.task.classes is not None and self.task.classes.number in (2, len(string.digits) + 1)  # 2 classes: CTPN's
         if self.task.command == "read" and (self.classes or digits):
             return Step("read text", f"minicaffe read {self.files} {self.photo}{self.cfg}{means}{self.classes}")
         given = f" --input {pasted(f'{self.takes}={self.image}')}{means}" if self.takes else ""
@@ -278,7 +278,7 @@ def _has_torch_form(net: Net) -> bool:
 
     try:
         return bool(source_of(net, "model", "model.safetensors"))
-    except Exception:  # a form that fails must not cost the report
+    except Exception:  # a form that fails must not stop the report
         return False
 
 

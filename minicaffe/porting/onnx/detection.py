@@ -231,7 +231,7 @@ def _kept_of_all(g: Graph, kept: str, best: str, most: int) -> tuple[str, str]:
     scores = g("Reshape", best, g("Shape", kept))
     wanted: Operand = g.cast(kept, bool)
     if most > -1:
-        # Fewer boxes than keep_top_k may be left: And with wanted drops what TopK takes beyond them.
+        # If fewer boxes than keep_top_k are left, And with wanted drops the surplus of TopK.
         masked = g("Where", wanted, scores, np.float32(-np.inf))
         count = g("Min", g("Shape", kept, start=1, end=2), [most])
         _, order = g.several("TopK", 2, masked, count, axis=1)

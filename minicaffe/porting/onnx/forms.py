@@ -93,11 +93,11 @@ def embed(g: Graph, layer: Embed, bottom: list[Value], top: list[Dims]) -> list[
 
 # Pooling and SPP as MaxPool and AveragePool.
 #
-# With ceil_mode these have Caffe's windows: the last one may reach past the map, and is dropped if it would start in the
-# padding at the end. A separate node pads the map in three cases: ONNX drops a window that Caffe keeps (the stride exceeds the
-# kernel); ONNX's shape inference, unlike its runtime, keeps one that Caffe drops (a map of fixed size, the last window in the
-# padding); means over padding, whose divisor counts it up to H + pad: onnxruntime before 1.29 counted the whole kernel for
-# count_include_pad with ceil_mode.
+# ceil_mode gives Caffe's windows: the last one may reach past the map, and is dropped if it would start in the end padding.
+# A separate node pads the map in three cases:
+# - The stride exceeds the kernel: ONNX drops a window that Caffe keeps.
+# - The last window of a map of fixed size lies in the padding: ONNX's shape inference keeps it, unlike ONNX's runtime.
+# - A mean counts padding: Caffe's divisor ends at H + pad, but onnxruntime before 1.29 counted the whole kernel.
 
 
 NO_END = 2**40
@@ -113,7 +113,7 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
         if len(top) > 1:
             raise layer.error("the mask of global pooling has no ONNX form", "top[1]")
         return [g("GlobalMaxPool" if layer.method == MAX else "GlobalAveragePool", x)]
-    # Caffe's divisor counts padding, but not what ceil adds after it; ONNX has no such mode.
+    # Caffe's divisor counts padding, but not the pixels that ceil adds after it. ONNX lacks this mode.
     padded_mean = layer.method == AVE and layer.counts_padding and any(a.pad and not a.floor for a in axes)
     if padded_mean or any(_needs_padding(a, length) for a, length in zip(axes, x.dims[2:])):
         return _padded(g, layer, x, len(top))
@@ -155,7 +155,7 @@ def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
     axes = _axes(layer, x)
     kernel, stride, pad = (np.array([getattr(a, what) for a in axes]) for what in ("kernel", "stride", "pad"))
     room = g("Add", g.shape(x, 2), 2 * pad - kernel)
-    # Caffe, if padded: the last window begins on the map or in the first pad
+    # In Caffe, the last window begins on the map or in the padding before it, if there is padding.
     most = g("Div", g("Add", g.shape(x, 2), pad - 1 + NO_END * (not pad.any())), stride)
     steps = g("Min", g("Div", g("Add", room, stride - 1), stride), most)  # Div rounds to 0: the room is >= 1 - stride
     past = g("Sub", g("Add", g("Mul", steps, stride), kernel), g("Add", g.shape(x, 2), pad))
@@ -163,7 +163,7 @@ def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
     window = {"kernel_shape": kernel.tolist(), "strides": stride.tolist()}
     if layer.method == MAX:
         return [g("MaxPool", g("Pad", x, ends, np.float32(LOWEST)), **window)]  # LOWEST never wins, as in Caffe
-    # what counts are ones: the map with or without its padding; beyond it nothing does
+    # Ones mark the pixels that the divisor counts: the map, and its padding if counts_padding.
     counted = pad * layer.counts_padding
     ones = g("Expand", 1.0, g("Concat", [1, 1], g("Add", g.shape(x, 2), 2 * counted), axis=0))
     beyond = g("Sub", ends, np.array([0, 0, *counted, 0, 0, *counted]))
@@ -266,7 +266,7 @@ def lrn(g: Graph, layer: LRN, bottom: list[Value], top: list[Dims]) -> list[str]
             raise layer.error(f"beta must be > 0 in ONNX, got {layer.beta:g}", "lrn_param.beta")
         alpha = float(layer.param.lrn_param.alpha)  # ONNX divides it by size too
         return [g("LRN", x, size=size, alpha=alpha, beta=float(layer.beta), bias=float(layer.k))]
-    # always size^2, as Caffe
+    # As in Caffe, the divisor is always size^2.
     around = {"kernel_shape": [size, size], "pads": [size // 2] * 4, "strides": [1, 1], "count_include_pad": 1}
     mean = g("AveragePool", g("Mul", x, x), **around)
     scale = g("Add", g("Mul", mean, float(layer.param.lrn_param.alpha)), 1.0)

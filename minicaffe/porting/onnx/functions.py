@@ -107,7 +107,7 @@ def log(g: Graph, layer: Log, bottom: list[Value], top: list[Dims]) -> list[str]
 def power(g: Graph, layer: Power, bottom: list[Value], top: list[Dims]) -> list[str]:
     param = layer.param.power_param
     if param.power * param.scale == 0:
-        # Caffe ignores x then, also if it is NaN
+        # Caffe then ignores x, even if it is NaN.
         constant = float(param.shift) ** param.power if param.power else 1.0
         return [g("Expand", constant, g.shape(bottom[0]))]
     y = linear(g, bottom[0], param.scale, param.shift)

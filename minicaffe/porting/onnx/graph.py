@@ -132,7 +132,7 @@ class Graph:
         """
         blob = layer.blobs[i].read_data()
         array = np.asarray(blob, np.float32).reshape(blob.shape if shape is None else tuple(shape))
-        # The address in the net, which lives as long as the graph: shared blobs have the same.
+        # Shared blobs have one address, and the net lives as long as the graph.
         key = ("weight", blob.__array_interface__["data"][0], array.shape)
         if key not in self._known:
             self._known[key] = self.constant(array, f"blobs.{i}")
@@ -168,7 +168,7 @@ class Graph:
         else:
             target = self("Concat", *(p for p in parts if not isinstance(p, list | tuple) or p), axis=0)
         inferred = any(-1 in numbers for numbers in lists)
-        # Without allowzero a length of 0 (no rois) would copy x's; with a -1 ONNX forbids it.
+        # Without allowzero a length of 0 (no rois) would copy x's length. ONNX forbids allowzero with a -1.
         return self("Reshape", x, target, allowzero=None if inferred else 1)
 
     def cast(self, x: Operand, dtype: DTypeLike) -> str:
@@ -232,7 +232,7 @@ def symbolic_shapes(net: Net, nodes: Sequence[Node]) -> dict[str, Dims]:
     done: set[tuple[str, int]] = set()
     for name, axis in _candidates(net, nodes):
         alike = [n for n in net.inputs if base[n][axis : axis + 1] == base[name][axis : axis + 1]]
-        # Alone first; the inputs of an Eltwise, for instance, are accepted only with the same length.
+        # Try the input alone first. The inputs of an Eltwise, for instance, must change together.
         for together in ([name], alike) if (name, axis) not in done else ():
             given = {n: (*base[n][:axis], _twice(base[n][axis]), *base[n][axis + 1 :]) for n in together}
             shapes = _shapes_with(net, nodes, given, base)

@@ -1,9 +1,9 @@
 """A net as an ONNX model: the nodes of its layers, its weights, its metadata and its file.
 
-The metadata describe the layers for `minicaffe import`, which puts them back:
+The metadata describe the layers for `minicaffe import`, which restores them:
 
-minicaffe.layers   JSON: for each layer that is made of nodes its parameters as prototxt text, the names of its nodes and of the
-                   tensors that are its bottoms, its tops and its learnable blobs
+minicaffe.layers   JSON: for each layer made of nodes, its parameters as prototxt text, and the names of its nodes and of the
+                   tensors of its bottoms, tops and learnable blobs
 minicaffe.inputs   JSON: the shape of each input of the net
 
 Weights too large for the model go to a separate file.
@@ -126,7 +126,7 @@ def _wanted(net: Net, until: str | None) -> tuple[list[Node], list[str]]:
         if not outputs:
             raise net.layers[end].error("it has no top to export as an output")
     for node in nodes:
-        if until is None and dynamic_rois(node.layer):  # an output even if layers read them: boxes are relative to them
+        if until is None and dynamic_rois(node.layer):  # rois are outputs even if layers read them: boxes need them
             outputs += [top for top in node.top_names if top not in outputs]
     if not outputs:
         raise Error("the net has no outputs to export")
@@ -236,7 +236,7 @@ def describe(model: ModelProto, graph: Graph, net: Net, renamed: Mapping[str, st
         blobs = written.layer.blobs if written.layer.name not in graph.weightless else []
         addresses = [blob.read_data().__array_interface__["data"][0] for blob in blobs]
         made = [top for top in written.tops if top not in written.bottoms and top not in graph.constants]
-        if made and all(address in stored for address in addresses):  # others were computed of its blobs
+        if made and all(address in stored for address in addresses):  # else the graph holds values computed from its blobs
             weights = [stored[address] for address in addresses]
             tensors = {"bottoms": written.bottoms, "tops": written.tops, "weights": weights}
             entry = {key: [renamed.get(name, name) for name in names] for key, names in tensors.items()}

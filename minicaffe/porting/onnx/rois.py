@@ -106,7 +106,7 @@ def _roi_align_max(g: Graph, layer: ROIAlign, bottom: list[Value], rois: str) ->
     corners = g("Mul", g.columns(rois, 1, 5), scale)
     rows = _samples(g, corners, 1, layer.operator.pooled_h, g.number(x, 2, np.float32))
     columns = _samples(g, corners, 0, layer.operator.pooled_w, g.number(x, 3, np.float32))
-    # The row and column of 0 after the map are Caffe's cells outside it: ceil may give H or W.
+    # ceil may give row H or column W, which are 0 in Caffe.
     channels = g("Transpose", g("Pad", x, [0, 0, 0, 0, 0, 0, 1, 1]), perm=[0, 2, 3, 1])
     pixels = g.reshape(channels, [-1], g.size(x, 1))
     wide = g("Add", g.number(x, 3), 1)
@@ -145,7 +145,7 @@ def _samples(g: Graph, corners: str, axis: int, pooled: int, size: str) -> str:
     edges = g("Add", g("Mul", np.arange(pooled + 1, dtype=np.float32)[None], length), first)
     edges = g("Max", g("Min", edges, size), 0.0)
     start, end = g.columns(edges, 0, pooled), g.columns(edges, 1, pooled + 1)
-    # The 0 is for no rois at all, of which ReduceMax has no maximum.
+    # The 0 gives ReduceMax a value if there are no rois.
     longest = g("Concat", g.reshape(g("Ceil", g("Sub", end, start)), [-1]), np.zeros(1, np.float32), axis=0)
     steps = g.cast(g("ReduceMax", longest, [0]), np.int64)
     start = g("Unsqueeze", start, [2])
@@ -200,7 +200,7 @@ def psroi_pooling(g: Graph, layer: PSROIPooling, bottom: list[Value], top: list[
     # inclusion-exclusion
     sums = g("Add", g("Sub", g("Sub", at(hend, wend), at(hend, wstart)), at(hstart, wend)), at(hstart, wstart))
     height, width = g("Sub", hend, hstart), g("Sub", wend, wstart)
-    # at least 1: Where computes both of its branches
+    # At least 1, since Where computes both branches.
     area = g.cast(g("Mul", g("Max", height, 1), g("Max", width, 1)), np.float64)
     full = g("And", g("Greater", height, 0), g("Greater", width, 0))
     return [g.cast(g("Where", full, g("Div", sums, area), np.array(0.0)), np.float32)]
@@ -276,7 +276,7 @@ def _aligned_taps(g: Graph, layer: PSROIAlign, corners: str, axis: int, size: st
 
 # The deformable layers and ROIWarping through one lookup for each pixel of a sample.
 #
-# ONNX's DeformConv is another function past the last pixels' centres; with a mask it is the same one, but opset 18 has none.
+# ONNX's DeformConv differs past the last pixels' centres. With a mask it agrees, but opset 18 lacks it.
 
 
 Pair = tuple[str, str]

@@ -56,7 +56,7 @@ class Session:
         self.version = f"onnxruntime {onnxruntime.__version__}"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4 if inner else 3
-        with opened(self.path):  # OSError, before onnxruntime makes it something else
+        with opened(self.path):  # raises OSError, which onnxruntime would convert
             pass
         try:
             if inner:
@@ -169,7 +169,8 @@ def quantize(model: Path, feeds: Sequence[Mapping[str, Any]]) -> int:
             return feed and {name: array for name, array in feed.items() if name in taken}
 
     with tempfile.TemporaryDirectory() as folder, _quiet():
-        given, made = Path(folder) / "model.onnx", Path(folder) / "int8.onnx"  # it guesses the format from the suffix
+        # quantize_static guesses the format from the suffix.
+        given, made = Path(folder) / "model.onnx", Path(folder) / "int8.onnx"
         shutil.copyfile(model, given)
         try:
             quantization.quantize_static(
@@ -181,9 +182,9 @@ def quantize(model: Path, feeds: Sequence[Mapping[str, Any]]) -> int:
                 per_channel=True,
                 activation_type=quantization.QuantType.QUInt8,
                 weight_type=quantization.QuantType.QInt8,
-                reduce_range=True,  # 7 bits: with 8, the sum of two products overflows 16 bits where there is no VNNI
+                reduce_range=True,  # 7 bits: without VNNI the sum of two products of 8 bits overflows 16 bits
             )
-        except Exception as error:  # of many types
+        except Exception as error:  # onnxruntime raises various types
             raise Error(f"{model.name}: onnxruntime cannot quantize it: {error}") from error
         model.write_bytes(made.read_bytes())
     return len(nodes)

@@ -100,7 +100,7 @@ def fitted_photo(g: Graph, size: Sequence[int], means: Sequence[float], factor: 
         weights = [g("Sub", np.int32(2048), weight), weight]
         if axis == 1:
             pixels = g("Add", *(g("Mul", each, by) for each, by in zip(pair, weights)))
-        else:  # non-negative, so that a division shifts bits out
+        else:  # values are not negative, so division equals a shift
             halves = [g("Mul", g("Div", each, np.int32(16)), by) for each, by in zip(pair, weights)]
             total = g("Add", *(g("Div", half, np.int32(1 << 16)) for half in halves))
             pixels = g("Div", g("Add", total, np.int32(2)), np.int32(4))
@@ -201,11 +201,11 @@ SIZE = "image_size"
 
 @dataclass(frozen=True)
 class Whole:
-    """The ends that a whole detector's model has.
+    """The ends of a whole detector's model.
 
-    photo: the model takes a photo, uint8 (H, W, 3), blue, green, red, as the input `image`. The net's settings define its scale
-    and means, for an SSD net means and scale_factor do. boxes: it gives boxes (n, 4) in pixels of the photo, scores (n,) and
-    classes (n,), best first, as detect does with this threshold and at most max_detections.
+    photo: the model takes a photo, uint8 (H, W, 3), blue, green, red, as the input `image`. The net's settings define the scale
+    and the means; for an SSD net, means and scale_factor do. boxes: the model returns boxes (n, 4) in pixels of the photo,
+    scores (n,) and classes (n,), best first, like detect with this threshold and at most max_detections.
     """
 
     photo: bool = True

@@ -52,7 +52,7 @@ class Imported:
         of another shape than the model's.
         """
         net = Net(self.param, TEST, settings=settings or DetectionSettings(), fork=fork)
-        put_weights(net, weights_of(net) | dict(self.weights))  # those without any do not matter
+        put_weights(net, weights_of(net) | dict(self.weights))  # layers without imported weights keep theirs
         for name, shape in self.output_shapes.items():
             if net.blobs[name].shape != shape:
                 raise LayerError(f'output "{name}": the model gives {shape}, the net {net.blobs[name].shape}: this is a bug')

@@ -84,7 +84,7 @@ class Builder:
         self._layer_names: set[str] = set()
         self._blob_names: set[str] = {*graph.inputs, *graph.outputs}
         self.read = {*graph.readers(), *graph.outputs}
-        self._unknown: set[str] = set()  # what refused nodes make
+        self._unknown: set[str] = set()  # the outputs of refused nodes
         self._scope = ""
 
     def build(self) -> None:
@@ -98,20 +98,20 @@ class Builder:
             self._build_node(node)
         for output in self.graph.outputs if not self.refused else ():
             self._scope = output
-            self.blob(output)  # one may be a constant
+            self.blob(output)  # an output may be a constant, which needs a layer
 
     def _build_node(self, node: Node) -> None:
         self._scope = node.name
         unknown = [name for name in node.inputs if name in self._unknown and name not in self.graph.shapes]
         try:
-            if unknown:  # the fault of a node that is refused already
+            if unknown:  # an earlier refused node is the cause
                 self._unknown.update(node.outputs)
                 return
             if node.op not in importers:
                 raise RefusedError(_unbuilt(node.op))
             self.blobs.update(zip(node.outputs, importers[node.op](self, node), strict=False))
         except (RefusedError, LayerError, ArithmeticError, LookupError, TypeError, ValueError) as why:
-            # the last ones are those of a node that no runtime takes: without an attribute, with shapes that do not fit
+            # Invalid nodes raise the built-in errors: an attribute is missing, or shapes do not fit.
             self._unknown.update(node.outputs)
             self.refused[node.name] = f'node "{node.name}" ({node.op}): {why or type(why).__name__}'
             self.blobs.update((name, name) for name in node.outputs)
@@ -162,7 +162,7 @@ class Builder:
         self.layers.append(layer)
         return layer
 
-    # What a node's inputs are.
+    # The inputs of a node.
 
     def blob(self, tensor: str) -> str:
         """Return the blob of a tensor. A constant becomes a Parameter layer."""

@@ -21,7 +21,7 @@ from .graph import Node, RefusedError, Windows, pads_of, pool_windows
 
 # Conv, ConvTranspose, Gemm and MatMul as Convolution, Deconvolution and InnerProduct.
 #
-# Caffe pads both ends alike. Where a node does not, zeros are added to the kernel on the side with less padding: the same sums.
+# Caffe pads both ends alike. If a node does not, zeros extend the kernel on the side with less padding: the sums are equal.
 
 
 PER_AXIS = "strides", "dilations"
@@ -60,7 +60,7 @@ def conv_transpose(b: Builder, node: Node) -> list[str]:
     pads = list(node.get("pads", [0] * 2 * len(size)))
     added = node.get("output_padding", [0] * len(size))
     begin, end = pads[: len(size)], [e - more for e, more in zip(pads[len(size) :], added)]
-    less = [s - e for s, e in zip(begin, end)]  # so much of the end is not cut off
+    less = [s - e for s, e in zip(begin, end)]  # how much less is cut off at the end than at the start
     if any(m % d for m, d in zip(less, dilation)) or min(max(s, e) for s, e in zip(begin, end)) < 0:
         raise RefusedError(f"pads {begin} before and {end} after a map (Caffe cuts off both ends alike)")
     zeros = [(max(-m, 0) // d, max(m, 0) // d) for m, d in zip(less, dilation)]
@@ -149,7 +149,7 @@ def pool(b: Builder, node: Node) -> list[str]:
         **fields,
     )
     made = (*shape[:2], *(axis.pooled for axis in axes))
-    for i, windows in enumerate(wanted):  # those that Caffe has beyond ONNX's
+    for i, windows in enumerate(wanted):  # drops the windows that only Caffe has
         pooled = b.cut(pooled, made, i + 2, 0, windows.count)
         made = (*made[: i + 2], windows.count, *made[i + 3 :])
     return [pooled]
@@ -228,8 +228,8 @@ def softmax(b: Builder, node: Node) -> list[str]:
     return [b("Log", [y]) if node.op == "LogSoftmax" else y]
 
 
-# Resize and Upsample. Along an axis they are a matrix, which onnxruntime tells: that of repeated pixels is Caffe's Upsample,
-# that of corners on corners is Interp, and any other one an InnerProduct along that axis.
+# Resize and Upsample. Along an axis each is a matrix, which onnxruntime computes. Repeated pixels become Upsample, aligned
+# corners Interp, and any other matrix an InnerProduct along the axis.
 
 
 CLOSE = 1e-6
@@ -271,7 +271,7 @@ def _matrix(b: Builder, node: Node, axis: int) -> Array:
     inputs, given = ["x"], []
     for name in node.inputs[1:]:
         values = b.constant(name).reshape(-1) if name else np.zeros(0)
-        if len(values) != 4:  # no region of interest; scales or sizes in place of these
+        if len(values) != 4:  # the region of interest, or the unused one of scales and sizes
             along = np.zeros(0, np.float32)
         else:
             along = np.array([size, 1, 1, length] if values.dtype == np.int64 else [1, 1, 1, values[axis]], values.dtype)
@@ -286,7 +286,7 @@ def _matrix(b: Builder, node: Node, axis: int) -> Array:
     try:
         session = InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         made = session.run(None, {"x": np.eye(size, dtype=np.float32).reshape(size, 1, 1, size)})
-    except Exception as error:  # onnxruntime's are of several types
+    except Exception as error:  # onnxruntime raises several types
         raise RefusedError(f"onnxruntime cannot run it: {error}") from error
     if made[0].size != size * length:
         raise RefusedError(f"it makes {made[0].size // size} of {size} places, and the model's shapes say {length}")

@@ -1,7 +1,7 @@
 """An ONNX graph with everything known about it: constants folded, and the shape of every tensor.
 
-One pass over the nodes, in order: a node whose inputs are constants is evaluated by onnx's reference implementation, Shape is
-a constant as the inputs have fixed shapes, and of all other nodes onnx's shape inference gives the outputs' shapes.
+One pass over the nodes, in order. onnx's reference implementation evaluates nodes of constants. Shape is a constant, since
+the inputs have fixed shapes. For all other nodes, onnx's shape inference gives the outputs' shapes.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class _Pass:
                 raise Error(f"--shape {item.name}: the model wants {' x '.join(str(d or '?') for d in dims)}, got {shape}")
             if 0 in shape:
                 sizes = ",".join(str(d or "?") for d in shape)
-                unknown.append(f"--shape {pasted(f'{item.name}={sizes}')}")  # a shell takes a ? for a file's name
+                unknown.append(f"--shape {pasted(f'{item.name}={sizes}')}")  # a shell expands ?
             self._check_elements(item.name, shape)
             self.graph.inputs[item.name] = self.graph.shapes[item.name] = shape
             self.types[item.name] = item.type.tensor_type.elem_type
@@ -253,7 +253,7 @@ class _Pass:
                 made = ReferenceEvaluator(self._single(proto)).run(
                     None, {name: self.graph.constants[name] for name in node.inputs if name}
                 )
-        except Exception as error:  # of any kind: the node is not valid
+        except Exception as error:  # an invalid node may raise any type
             raise Error(f'{self.path}: node "{node.name}" ({node.op}) cannot be evaluated: {error}') from error
         for name, array in zip(node.outputs, made, strict=False):
             self._keep(name, np.asarray(array))

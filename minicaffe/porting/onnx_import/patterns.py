@@ -128,10 +128,10 @@ def _pads(graph: Graph, pad: Node) -> list[int] | None:
     return pads if len(pads) == 8 else None
 
 
-# Layers that minicaffe.export_onnx wrote as groups of nodes: its metadata describe them, and here they are put back.
+# Layers that minicaffe.export_onnx wrote as groups of nodes, restored from the model's metadata.
 #
-# A group is what lies between a layer's tops and its bottoms. A layer is put back if the group is whole: all that its tops are
-# made of are its bottoms and constants, by nodes that the metadata name. The whole model is checked with what it computes.
+# A group must be complete: the nodes that the metadata name compute the layer's tops from its bottoms and constants alone.
+# A comparison of outputs then checks the whole model.
 
 
 LAYER = "minicaffe.Layer"

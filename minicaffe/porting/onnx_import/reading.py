@@ -112,7 +112,7 @@ def _elements(tensor: TensorProto) -> int:
     return count
 
 
-# The size of a model once its local functions are inlined: calls of calls make a small file any size.
+# The size of a model once its local functions are inlined: nested calls let a small file grow to any size.
 
 
 DEEPEST = 100
@@ -178,7 +178,7 @@ def check_unfolded(model: ModelProto, name: str) -> None:
             limits.check(f"{name}: the graph", max(nodes, calls), "layers")
             graphs = _graphs(node, name, called=function is not None)
             copies += [_Copy(graph, copy.depth + 1, copy.attributes, copy.names) for graph in graphs]
-            if copy.depth:  # the model's own nodes are written once
+            if copy.depth:  # the model's own nodes are not copied
                 size += copy.substituted(node)
             if function is not None:
                 copies.append(copy.called(node, function))

@@ -46,7 +46,7 @@ def compare_source(net: Net, path: str | os.PathLike[str], made: Source) -> list
     exact = {name: tensor.double().requires_grad_() for name, tensor in inputs.items()}
     double = net if net.dtype == np.float64 else in_float64(net)
     module.double()
-    positions = {id(layer): i for i, layer in enumerate(net.layers)}  # of double, too
+    positions = {id(layer): i for i, layer in enumerate(net.layers)}  # the same in `double`
     return found + _gradients(double, made, module, exact, positions)
 
 
@@ -88,7 +88,7 @@ def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], posi
         ours = weights[own.index(name)].diff
         theirs = np.zeros(tensor.shape, net.dtype) if tensor.grad is None else tensor.grad.numpy()
         ours = ours.T if ours.shape != theirs.shape and ours.T.shape == theirs.shape else ours
-        # a bias before a BatchNorm of the batch has a gradient of 0 but for rounding: the layer's largest one counts
+        # A bias before a BatchNorm on batch statistics gets only rounding noise, so the layer's largest gradient is the scale.
         scale = max(float(np.abs(blob.diff).max(initial=0)) for blob in weights)
         found.append(difference(f"d {name}", ours.reshape(theirs.shape), theirs, scale=scale))
     for name, tensor in inputs.items():

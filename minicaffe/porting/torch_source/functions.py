@@ -125,7 +125,7 @@ def dropout(s: Source, layer: Dropout, bottom: Sequence[str], top: Shapes) -> st
     ratio = layer.param.dropout_param.dropout_ratio
     made = f"F.dropout({bottom[0]}, {number(layer, ratio)}, self.training)"
     scaled = layer.param.dropout_param.scale_train
-    return made if scaled else f"{made} * {number(layer, 1 - ratio)}"  # the R-CNN forks': scaled in TEST, not in TRAIN
+    return made if scaled else f"{made} * {number(layer, 1 - ratio)}"  # the R-CNN forks scale in TEST, not in TRAIN
 
 
 @source(SpatialDropout)
@@ -144,7 +144,7 @@ def eltwise(s: Source, layer: Eltwise, bottom: Sequence[str], top: Shapes) -> st
         terms = (x if c == 1 else f"{number(layer, c)} * {x}" for x, c in zip(bottom, layer.coeff))
         return " + ".join(terms)
     made = bottom[0]
-    for i, x in enumerate(bottom[1:]):  # equal numbers: the gradient goes where Caffe's does
+    for i, x in enumerate(bottom[1:]):  # for equal values the gradient goes where Caffe's does
         made = f"torch.where({x} {'>' if i else '>='} {made}, {x}, {made})"
     return made
 
@@ -204,7 +204,7 @@ def flatten(s: Source, layer: Flatten, bottom: Sequence[str], top: Shapes) -> st
 @source(Reshape)
 def reshape(s: Source, layer: Reshape, bottom: Sequence[str], top: Shapes) -> str:
     param, dims = layer.param.reshape_param, layer.param.reshape_param.shape.dim
-    axes = len(top[0]) - len(dims) + max(0, param.num_axes)  # the bottom's, but those that num_axes: -1 replaces
+    axes = len(top[0]) - len(dims) + max(0, param.num_axes)  # the bottom's axes, without those that num_axes: -1 replaces
     start = axes if param.num_axes == -1 else param.axis if param.axis >= 0 else axes + param.axis + 1
     copied = [f"{bottom[0]}.shape[{i}]" for i in range(max(axes, start + len(dims)))]
     new = [str(dim) if dim else copied[start + i] for i, dim in enumerate(dims)]

@@ -42,7 +42,7 @@ class Names:
     def __init__(self, reserved: Collection[str] = ()) -> None:
         self._reserved = reserved
         self._taken: set[str] = set()
-        self._numbers: dict[str, int] = {}  # the last number of each word, or the search for a free one takes quadratic time
+        self._numbers: dict[str, int] = {}  # the last number of each word: searching again would take quadratic time
 
     def free(self, name: str) -> str:
         """Reserve and return a free identifier for name."""
@@ -70,7 +70,7 @@ class Source:
         self.tensors: Arrays = {}
         self.constants: dict[str, Sequence[object]] = {}
         self.parts: list[str] = []
-        self.layers: dict[str, Layer] = {}  # of each attribute
+        self.layers: dict[str, Layer] = {}  # by attribute
         self._attributes, self._names = Names(MODULE), Names(("self", "torch", "nn", "F", "json", *parts()))
         self._owners: dict[tuple[int, ...], str] = {}
         self._memories: set[int] = set()  # of the owners

@@ -41,7 +41,7 @@ def find_sources(given: Sequence[str], every: int = 1) -> Sources:
     base = os.getcwd()
     absent = {name for name in given if not (is_uri(name) or os.path.exists(name) or pattern_folder(name))}
     if len(absent) == len(set(given)):
-        absent = set()  # the first one's error
+        absent = set()  # raise the first one's error if all are absent
     found = (([Files((name,), base)] if name in absent else _stretches(name, base, every)) for name in given)
     return Sources(tuple(stretch for stretches in found for stretch in stretches))
 
@@ -110,7 +110,7 @@ def read_list(name: str) -> list[str]:
         content = read_uri(name, limits.lists) if is_uri(name) else read_bytes(name, "lists")
     except OSError as error:
         raise DataError(unread(name, "cannot read the list", error)) from error
-    lines = content.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").split("\n")  # names of files need not be UTF-8
+    lines = content.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").split("\n")  # file names need not be UTF-8
     files = [line.strip() for line in lines if line.strip()]
     if not files or any("\0" in file for file in files):
         raise DataError(f"{name}: this is not a list of files" if files else f"{name}: the list names no images")

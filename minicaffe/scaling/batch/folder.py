@@ -50,7 +50,7 @@ def locked(place: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # Unlinked before the lock ends, so that no other run can have locked this file meanwhile.
+        # Unlinked while locked, so that no other run can lock the old file.
         with suppress(OSError):
             (folder / LOCK).unlink()
         os.close(handle)
@@ -65,7 +65,7 @@ def _taken(path: Path, place: str) -> int:
             os.close(handle)
             raise Error(f"{place}: another run writes there now{_holder(content)}: wait for its end, or give another --out")
         with suppress(FileNotFoundError):
-            # Between open and flock the last holder may have unlinked the file: a lock on it would keep out nobody.
+            # The last holder may have unlinked the file between open and flock. A lock on that file would keep out nobody.
             if os.path.samestat(os.fstat(handle), os.lstat(path)):
                 mine = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
                 os.ftruncate(handle, 0)
@@ -124,7 +124,7 @@ class Folder:
                     f"{self.place}: has Parquet files that neither `minicaffe detect` nor `features` wrote: give another --out"
                 )
             self._put(MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
-        # Also if just written: without locks another run may have claimed the folder at the same time.
+        # Checked even if just written: without locks another run may claim the folder at the same time.
         self.check(manifest)
         return _parts(found)
 

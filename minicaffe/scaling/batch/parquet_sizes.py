@@ -53,9 +53,9 @@ class _Reader:
         fields: Fields = {}
         number = 0
         while head := self._byte():
-            # the high bits are the step from the field before; 0: written out
+            # The high bits are the step from the previous field's number. 0: the number follows.
             number = number + (head >> 4) if head >> 4 else self._zigzag()
-            kind = head & 15  # of booleans the kind is the value
+            kind = head & 15  # a boolean's kind is its value
             if number in fields:
                 raise IndexError
             fields[number] = kind, None if kind in (_TRUE, _FALSE) else self._value(kind, depth)
@@ -72,7 +72,7 @@ class _Reader:
             return self.struct(depth - 1)
         if kind in (LIST, _SET):
             return self._list(depth - 1)
-        if kind in (_TRUE, _FALSE, _BYTE, _DOUBLE):  # a list's true and false are bytes
+        if kind in (_TRUE, _FALSE, _BYTE, _DOUBLE):  # booleans in a list are bytes
             return self._skip(8 if kind == _DOUBLE else 1)
         raise IndexError  # Parquet has no maps
 
@@ -186,7 +186,7 @@ def pages(file: Any, chunk: Chunk) -> Iterator[Page]:
 def _page(content: bytes) -> Page:
     """Return the page whose header is at the beginning of content."""
     fields, length = read_struct(content)
-    # data page, dictionary page, data page v2
+    # 5, 7, 8: data page, dictionary page, data page v2.
     of_kinds = [found for number in (5, 7, 8) if (found := field(fields, number, STRUCT))]
     kind, unpacked, packed = (_natural(fields, number, I32) for number in (1, 2, 3))
     return Page(kind, unpacked, packed, max((_natural(found, 1, I32) for found in of_kinds), default=0), length)

@@ -77,18 +77,18 @@ def reported(raylet: str) -> Iterator[None]:
         return
     message = f"minicaffe: the Ray process of this machine (raylet) died, and ended the run: {RESUME}\n"
     script = Path(__file__).with_name("raylet_report.py")
-    # A session of its own: Ctrl-C in a terminal must not end it first.
+    # A new session, so that Ctrl-C in a terminal does not end the script first.
     command = [sys.executable, "-I", "-S", str(script), raylet, message]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True) as process:
         try:
             yield
         except BaseException:
-            if not _listens(raylet):  # Ray's core is about to end this process: whatever came first, one line says why
+            if not _listens(raylet):  # Ray's core is about to end this process, so let the script report why
                 process.communicate()
                 os._exit(1)
             raise
         finally:
-            with suppress(OSError, ValueError):  # it was killed, or has reported
+            with suppress(OSError, ValueError):  # the script was killed, or has reported
                 process.communicate(b".")
 
 
@@ -115,7 +115,7 @@ STORE = 2**28
 
 def require_ray() -> Any:
     """Return the ray module with ray.data. Raises Error, which says how to install it."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the later default, without which each worker warns
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # newer Ray's default; without it each worker warns
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread of Ray Data that outlives a stop starts another Ray
     try:
         import ray

@@ -160,7 +160,7 @@ def run_ray(
         return
     _quiet(ray.data.DataContext.get_current())
     stored = ray.put({name: list(arrays) for name, arrays in weights.items()})
-    # num_cpus=0: it starts beside workers that request all CPUs
+    # num_cpus=0 lets it start next to workers that request all CPUs.
     tries = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here(ray))(Tries).remote()
     done = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(  # a block per part: the unit of retries
         Worker,

@@ -140,5 +140,5 @@ class Pipeline:
             return Row(picture.name, pixels, found, found.best or 0.0, seconds, size=size)
         except DeviceError:
             raise
-        except Exception as error:  # better lose an image than a batch
+        except Exception as error:  # one faulty image must not lose its batch
             return Row(picture.name, failure=error)

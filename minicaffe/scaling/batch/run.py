@@ -2,8 +2,8 @@
 
 A part is a fixed number of images, whose rows become one Parquet file. Columns: index (of the image in the run, from 0), image
 (its name), width, height (pixels), boxes (x1, y1, x2, y2 in pixels of the image, corners inclusive), scores, classes (0 is the
-background), names (of the classes), error (null if none). Of regions also features and class_scores, and of a net with
-attributes attributes and attribute_scores, and attribute_names where they are given (detection/region_features.py).
+background), names (of the classes), error (null if none). Regions add features and class_scores. A net with
+attributes adds attributes and attribute_scores, and attribute_names if given (detection/region_features.py).
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def manifest(images: Sources, recipe: Recipe, weights: Weights, part_size: int) 
     del options["net"], options["text"], options["strict"]
     for later in ("fork", "regions"):
         if not options[later]:
-            del options[later]  # as in runs from before there was one
+            del options[later]  # manifests of older runs lack it
     return {
         "images": len(images),
         "names of images": images.digest(),
@@ -270,7 +270,7 @@ def digest(weights: Weights) -> str:
     for name, arrays in weights.items():
         found.update(name.encode("utf-8", "surrogateescape") + b"\0")
         for array in arrays:
-            found.update(f"{array.dtype.str}{array.shape}".encode())  # equal bytes of another shape are other weights
+            found.update(f"{array.dtype.str}{array.shape}".encode())  # equal bytes of another shape are different weights
             found.update(array.reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 

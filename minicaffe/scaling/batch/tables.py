@@ -57,7 +57,7 @@ class Rows:
     def pictures(self) -> Iterator[Picture]:
         """Yield the images in order. Damage in a row group makes its remaining rows errors."""
         row, end = self.first, self.first + self.count
-        broken = pyarrow_errors(Error)  # now: when a run is stopped, the names that follow "except" are still evaluated
+        broken = pyarrow_errors(Error)  # made here: "except" evaluates its names even when a run is stopped
         try:
             with _opened(self.file, self.base) as table:
                 for group in _groups(table.groups, row, end):
@@ -67,7 +67,7 @@ class Rows:
                             yield self._picture(row, data, path, only_paths=table.columns[0] is None)
                             row += 1
                     except broken as error:
-                        # the next row group has pages of its own, and may be sound
+                        # The next row group has its own pages, which may be intact.
                         yield from self._lost(row, group.end, error)
                     row = group.end
         except broken as error:
@@ -199,7 +199,7 @@ def read_columns(opened: Any, names: Sequence[str]) -> Any:
     table = Table(opened, reader, groups, (None, None), _leaves(reader, names))
     for number in range(len(groups)):
         _check(table, number, pages=True)
-    # Without threads of pyarrow's: the run may fork after this.
+    # Without pyarrow's threads, since the run may fork later.
     return reader.read(list(names), use_threads=False).select(list(names))
 
 

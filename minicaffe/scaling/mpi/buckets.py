@@ -82,7 +82,7 @@ class Gradients:
     def _hook(self, done: int) -> None:
         """Let the exchanges progress, and start those that the backward of layer `done` completes."""
         for _, summed in self._started:
-            summed()  # lets MPI make progress
+            summed()
         self._start(done)
 
     def _start(self, done: int) -> None:
@@ -114,6 +114,6 @@ def _finished(net: Net) -> Sequence[tuple[int, Blob]]:
     for i, node in enumerate(net.nodes):
         for blob, wanted in zip(node.layer.blobs, node.layer.param_propagate_down, strict=True):
             if wanted and node.needs_backward:
-                first.setdefault(id(blob.diff_memory), i)  # one memory for all users of a shared blob
+                first.setdefault(id(blob.diff_memory), i)  # users of a shared blob have one memory
     found = [(first[id(blob.diff_memory)], blob) for blob in net.learnable_params if id(blob.diff_memory) in first]
     return sorted(found, key=lambda pair: -pair[0])  # stable: within a layer the same order in all ranks

@@ -48,7 +48,7 @@ class DeviceSums:
     """Sums of device memory over the ranks."""
 
     def __init__(self) -> None:
-        # its own: MPI orders collectives by communicator, and this thread runs beside the main one
+        # A separate communicator: MPI orders collectives by communicator, and this thread runs concurrently with the main one.
         self.comm = mpi().COMM_WORLD.Dup()
         self.thread = ThreadPoolExecutor(1, "minicaffe exchange")  # one thread: buckets in the same order in all ranks
 

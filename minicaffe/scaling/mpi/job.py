@@ -51,7 +51,7 @@ class RankExchange(Exchange):
         self._begun = True
 
     def alone(self) -> AbstractContextManager[None]:
-        # rank 0 alone writes and tests; it tells the others that it is busy
+        # Only rank 0 writes and tests, and reports to the others that it is busy.
         return nullcontext() if self.rank else self.ranks.busy()
 
     def gradients(self) -> AbstractContextManager[None]:
@@ -118,7 +118,7 @@ def training(timeout: float = TIMEOUT) -> Iterator[Job]:
 def _divide_cores(job: Job) -> None:
     """Set the number of threads to this rank's share of its cores, unless it is set already."""
     mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    everyones = job.gather(mine)  # in all ranks, even if the number of threads is set in some
+    everyones = job.gather(mine)  # gathers in all ranks, even if some set their threads
     if threads.is_set():
         return
     on_this_host = [cores for host, cores in zip(job.hosts, everyones, strict=True) if host == job.hosts[job.rank]]

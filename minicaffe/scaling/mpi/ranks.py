@@ -126,7 +126,7 @@ class Ranks:
 
     def __init__(self, timeout: float) -> None:
         world = mpi().COMM_WORLD
-        # Copies of the communicator, so that no message here meets one of the user's or of the roll call.
+        # Copies of the communicator keep these messages apart from the user's and the roll call's.
         self.comm, self.roll_call = world.Dup(), RollCall(world.Dup())
         self.rank, self.count, self.timeout = int(self.comm.rank), int(self.comm.size), timeout
         self._number = 0

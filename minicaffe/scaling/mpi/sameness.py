@@ -40,7 +40,7 @@ class HasDataFacts(Protocol):
 
 def check_same(ranks: Ranks, facts: Facts, when: str = "") -> None:
     """Raise SolverError in every rank if one differs from rank 0; it names the rank, the fact and when."""
-    # Eight letters per rank in the usual case; the facts themselves only if they differ.
+    # Digests first, since the facts are needed only if they differ.
     if len(set(ranks.gather(_text(json.dumps(facts))))) == 1:
         return
     gathered = ranks.gather(facts)
@@ -76,7 +76,7 @@ def weight_facts(net: Net, trained: bool = False) -> Facts:
 
     BatchNorm's means differ between ranks that have trained.
     """
-    # by memory: shared blobs
+    # By memory, since blobs may be shared.
     moving = {id(blob.data_memory) for blob, lr in zip(net.learnable_params, net.params_lr, strict=True) if lr}
     weights = {
         name: [blob.read_data() for blob in layer.blobs if not trained or id(blob.data_memory) in moving]

@@ -248,7 +248,7 @@ class Case(Generic[L_co]):
 def dy_terms(case: Case[Layer], index: Array, factor: Array, title: str = "factor", top: int = 0) -> Terms:
     """Return the gradient terms of a top's elements: dy * factor. index: (T, axes); factor: (T,)."""
     dy, factor = (np.asarray(values, np.float64).reshape(-1) for values in (case.dy[top][tuple(index.T)], factor))
-    # A dy or x of infinity is explained too.
+    # An infinite dy or x is explained too.
     with np.errstate(invalid="ignore", over="ignore"):
         return Terms.of(case.top_names[top], index, {"dy": dy, title: factor}, dy * factor)
 

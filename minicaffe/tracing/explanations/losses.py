@@ -46,7 +46,7 @@ def softmax_with_loss(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
     if not kept.all():
         more["steps"] = (f"{int((~kept).sum())} positions have the ignored label {case.layer.ignore}: 0",)
     found = case.sum(at, f"loss = the sum over positions of -{weighted}ln(p of the true class) / divisor", terms, **more)
-    return _looser(found, int(kept.sum()))  # p near 1: ln p is as far off as p, by the rounding of 1
+    return _looser(found, int(kept.sum()))  # near p = 1, ln p has the absolute error of p
 
 
 def _true(case: Case[SoftmaxWithLoss]) -> tuple[Array, Array, Array]:
@@ -116,7 +116,7 @@ def smooth_l1_loss_gradient(case: Case[SmoothL1Loss], at: Index) -> Explanation:
         f"d = {number(w_in)} * ({number(x)} - {number(target)}) = {number(d)}, f'(d) = {number(slope)}",
         f"{'-' * case.number}{number(slope)} * {number(w_in)} * {number(w_out)} / {_images(case)} = {number(factor)}",
     )
-    # f'(d) changes by sigma^2 per d, and d is off by the rounding of x - target.
+    # d has the rounding error of x - target, and f'(d) changes by sigma^2 per d.
     size = abs(float(case.dy[0]) * w_in * w_out) * (abs(slope) + case.layer.sigma**2 * abs(w_in) * (abs(x) + abs(target)))
     formula = "dx = dloss * w_in * w_out * f'(d) / N = -dtarget"
     return case.gradient(at, formula, dy_term(case, (), factor), steps=steps, size=size / _images(case))

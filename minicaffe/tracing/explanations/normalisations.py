@@ -283,7 +283,7 @@ def mvn(case: Case[MVN], at: Index) -> Explanation:
     divided = f" / {number(scale)}" if divides else ""
     steps = (text, f"y = ({number(x)} - {signed(mean)}){divided} = {number(computed)}")
     formula = "y = (x - mean) / (sqrt(variance) + eps)" if divides else "y = x - mean"
-    size = abs(x) + np.abs(values).mean()  # the absolute terms, the mean's among them
+    size = abs(x) + np.abs(values).mean()  # the absolute terms, including the mean's
     return case.function(at, formula, computed, SHARE * float(size) / scale, *steps)
 
 
@@ -301,7 +301,7 @@ def mvn_gradient(case: Case[MVN], at: Index) -> Explanation:
     formula = f"dx = the sum over the {m} numbers of dy * ((1 where here) - 1 / {m}{along}"
     steps = (text, f"y_here = {number(y_here)}") if divides else (text,)
     size = abs(float(dy[here][0])) + np.abs(dy).mean() + np.abs(dy * y).mean() * abs(y_here)
-    # y is off by the rounding of x - mean
+    # y has the rounding error of x - mean.
     size += (np.abs(dy).mean() * abs(y_here) + np.abs(dy * y).mean()) * (np.abs(x).max() + abs(mean)) / scale * divides
     return case.gradient(at, formula, terms, steps=steps, size=float(size) / scale)
 

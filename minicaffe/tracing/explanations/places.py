@@ -61,7 +61,7 @@ class Asked:
             (case.bottom_names[number], case.bottoms[number]) if backward else (case.top_names[number], case.tops[number])
         )
         self._check_names(case, backward)
-        # before --roi is checked, which no number could satisfy
+        # Checked before --roi: without rois no number is valid.
         if isinstance(case.layer, RoiLayer) and not array.shape[0] and not backward:
             raise case.error("there are no rois: nothing to explain")
         if self.at is not None:

@@ -46,7 +46,7 @@ def geometry_of(
     """Return a RoiExplanation's fields that describe a bin, from the plan of one roi. clipped: (rows, columns)."""
     r, _, ph, pw = at
     given, roi, steps = case.bottoms[1].reshape(-1, 5)[r], plan.rois[0], plan.steps
-    shown = type(roi[0])(case.layer.spatial_scale)  # as the layer multiplies
+    shown = type(roi[0])(case.layer.spatial_scale)  # in the type in which the layer multiplies
     return {
         "roi": Roi(r, int(roi[0]), *given[1:]),  # corners in the layer's type, printed with all digits
         "map": case.bottom_names[0],

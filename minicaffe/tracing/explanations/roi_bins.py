@@ -244,7 +244,7 @@ def _argmax(case: Case[RoiLayer], plan: RoiPlan[Any], at: Index) -> Array:
     """Return the argmax (R', 1, PH, PW) of one image's rois in a channel."""
     (image, channel), (rois, high, wide) = at[:2], plan.shape
     argmax = np.empty((rois, 1, high, wide), np.int32)
-    # The rois still say image n: a view of one map stands for n + 1 images, without copies.
+    # The rois refer to image n, so a broadcast view of one map stands for n + 1 images.
     case.layer.operator.pool(np.broadcast_to(case.x[image, channel], (image + 1, 1, *plan.size)), plan, None, argmax)
     return argmax
 

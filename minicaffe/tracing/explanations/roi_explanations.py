@@ -119,7 +119,7 @@ class CellsExplanation(RoiExplanation):
         if not self.cells.size:
             return [f"{what}: it is empty, and its value is 0"]
         h, w = (mark[0] - top, mark[1] - left) if mark else (0, 0)
-        # scrolled until the mark is shown
+        # Scroll until the mark is shown.
         first_row, first = min(max(h - rows + 1, 0), height), min(max(w - COLUMNS + 1, 0), width)
         shown = self.cells[first_row : first_row + rows, first : first + COLUMNS]
         lines = [["", *(f"w={left + first + j}" for j in range(shown.shape[1]))]]

@@ -271,7 +271,7 @@ def shown_name(net: Net, blob: str) -> str:
 @contextmanager
 def _statistics_kept(net: Net) -> Iterator[None]:
     """After the block, restore the learnable blobs that forward writes (BatchNorm's running statistics)."""
-    # Blobs that no gradient moves (lr_mult: 0) are those that a forward pass may write.
+    # A forward may write only blobs that no gradient moves (lr_mult: 0).
     running = [b for layer in net.layers for b, moved in zip(layer.blobs, layer.param_propagate_down) if not moved]
     kept: list[tuple[Blob, Array]] = [(b, b.read_data().copy()) for b in running]
     try:

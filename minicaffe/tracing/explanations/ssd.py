@@ -300,7 +300,7 @@ def multi_box_loss(case: Case[MultiBoxLoss], at: Index) -> Explanation:
     )
     formula = "loss = (the sum over matched priors of loc_weight * box loss + the sum of class losses) / divisor"
     found = case.sum(at, formula, Terms.joined(parts), divisor=of.divisor, steps=steps)
-    # codes and p near 1 are differences: they are off by the rounding of what they are of
+    # Codes, and p near 1, are differences, so they have the rounding errors of their operands.
     size = (np.abs(of.loc).max(initial=1) * 40 * matched + len(conf_losses)) * max(map(abs, layer.weights))
     return _with_tolerance(found, 1e-6 * float(size) / of.divisor)
 

@@ -27,7 +27,7 @@ def convolution(case: Case[Convolution], at: Index) -> Explanation:
     layer, given, reads = case.layer, case.bottoms[case.number], not isinstance(case.layer, Deconvolution)
     index, weight, steps = _connected(layer, given.shape, at, reads, (layer.num_output, layer.channels))
     padding = ~_inside(index, given.shape)
-    x = np.where(padding, 0, given[tuple(index.T * ~padding)]).astype(np.float64)  # padding is 0
+    x = np.where(padding, 0, given[tuple(index.T * ~padding)]).astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         product = np.where(padding, 0, x * weight)
     terms = Terms.of(case.bottom_names[case.number], index, {"x": x, "weight": weight}, product)
@@ -251,7 +251,7 @@ def _expected(case: Case[Pooling], at: Index, terms: Terms, steps: tuple[str, ..
     if not total > 0:
         return case.function(at, formula, 0.0, 0.0, *steps, "the sum of x is not > 0: 0", terms=squares)
     found = case.sum(at, formula, squares, divisor=total, steps=steps)
-    size = terms.size() / total  # what the divisor is off by
+    size = terms.size() / total  # the divisor has a rounding error too
     return replace(found, tolerance=found.tolerance * (1 + size))
 
 

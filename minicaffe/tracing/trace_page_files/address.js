@@ -1,6 +1,6 @@
-// The page's address names what is shown, #layer=conv1&step=forward&roi=3: to be kept, sent, and gone back to.
+// The page's state in its address, #layer=conv1&step=forward&roi=3: to be kept, sent, and gone back to.
 
-const QUICK = 1000; // ms: what is shown for less, as when playing, is not gone back to
+const QUICK = 1000; // ms: a state shown for less, as while playing, gets no history entry
 
 let rememberedAt = -QUICK;
 
@@ -14,7 +14,7 @@ function remember(isDetail = false) {
   try {
     history[other ? "pushState" : "replaceState"](null, "", address);
   } catch {
-    // in a frame without an address, as a notebook's
+    // a frame without an address, such as a notebook's, refuses
   }
 }
 

@@ -1,4 +1,4 @@
-// The best classes of a classifier beside its picture, as bars.
+// The best classes of a classifier next to its picture, as bars.
 
 function classesPanel() {
   const view = stage("Image");

@@ -31,7 +31,7 @@ async function read(ref) {
   const count = product(ref.shape);
   const buffer = ref.bytes ?? (await bytes);
   const Type = ARRAY_TYPES[ref.dtype];
-  // A copy: the array then holds nothing else of the buffer.
+  // A copy, so that the array does not keep the whole buffer in memory.
   const data = new Type(buffer.slice(ref.at, ref.at + count * Type.BYTES_PER_ELEMENT));
   data.shape = ref.shape;
   return data;

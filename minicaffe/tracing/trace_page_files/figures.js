@@ -1,4 +1,4 @@
-// What is drawn on the page as a figure for print: SVG, or PNG, with a caption of the net, the layer and the step.
+// Drawings of the page as figures for print: SVG, or PNG, with a caption of the net, the layer and the step.
 
 const PRINT = 2008; // pixels: 17 cm, a page's text, at 300 dpi
 const DENSITY = [0, 0, 0, 9, 112, 72, 89, 115, 0, 0, 46, 35, 0, 0, 46, 35, 1, 120, 165, 63, 118]; // PNG's pHYs chunk: 300 dpi

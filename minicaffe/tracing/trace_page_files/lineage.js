@@ -1,4 +1,4 @@
-// Where a detection comes from, and NMS run again, in float32 with the layers' arithmetic.
+// The lineage of a detection, and NMS run again, in float32 with the layers' arithmetic.
 
 /** Promise of the lineage with its arrays, and of its NMS as the layers ran it; of null without one. */
 const readLineage = ofTrace(() => withArrays(trace.lineage).then((way) => way && prepared(way)));

@@ -1,4 +1,4 @@
-// Changes, where the page takes them: the prototxt, the photo, a roi that is dragged. Each is sent to the net, which runs again,
+// Changes, if the page takes them: the prototxt, the photo, a dragged roi. Each is sent to the net, which runs again,
 // and the page shows the new trace.
 
 const EDGE = 8; // pixels from a roi's edge in which a drag moves that edge; at most a quarter of the roi

@@ -1,5 +1,5 @@
-// What one roi reads of a map in each kind of ROI layer, for a roi that is not of the trace. As the layers' `plan` in
-// minicaffe.layers, in float32, in their order of operations; in the form of roiArrays.
+// The cells or samples that a roi outside the trace reads in each kind of ROI layer, in the form of roiArrays. In float32,
+// with the order of operations of the layers' `plan` in minicaffe.layers.
 
 const roundHalfAway = (v) => (Math.abs(v - Math.trunc(v)) >= 0.5 ? Math.trunc(v) + Math.sign(v) : Math.trunc(v));
 

@@ -1,4 +1,4 @@
-// Receptive fields: the pixels of the net's input that cells depend on. receptive_fields.py has the same, and says more.
+// Receptive fields: the pixels of the net's input that cells depend on. receptive_fields.py explains them.
 
 /** The places on a bottom's axis of that length that these places of the top read. */
 function placesRead([stride = 1, divisor = 1, first = 0, last = 0, step = 1, modulo = 0], places, length) {

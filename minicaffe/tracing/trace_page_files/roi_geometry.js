@@ -109,7 +109,7 @@ function gradientFactors(roi, bin) {
       // A weight of 0 (a place on a pixel) gives no gradient.
       if (h < 0 || w < 0 || !weight) continue;
       const key = `${h},${w}`;
-      // dy goes to the maximum whole, to a mean's samples in equal parts.
+      // The maximum gets all of dy; a mean's samples get equal parts.
       const factor = weight / (takesMaximum(roi) ? 1 : bin.divisor);
       sums.set(key, {h, w, factor: (sums.get(key)?.factor ?? 0) + factor});
     }
@@ -125,7 +125,7 @@ function contributions(roi, arrays, c, h, w, only) {
   for (let r = 0; r < count; r++) {
     if (arrays.rois[5 * r] !== roi.item) continue;
     for (let ph = 0; ph < height; ph++) {
-      // Rows and columns are tested apart, so that few bins are read in full.
+      // Rows and columns are tested separately, so that few bins are read in full.
       if ((only && ph !== only[0]) || !touches(roi, arrays, r, "h", ph, h)) continue;
       for (let pw = 0; pw < width; pw++) {
         if ((only && pw !== only[1]) || !touches(roi, arrays, r, "w", pw, w)) continue;

@@ -1,5 +1,5 @@
-// The same roi in all views: every element with data-roi of the roi under the mouse stands out, and a roi that is chosen in one
-// layer's inspector is the one that the next begins with.
+// The same roi in all views: elements with data-roi of the roi under the mouse stand out. The roi chosen in one layer's
+// inspector is the first one that the next inspector shows.
 
 const roiStyle = document.head.appendChild(el("style"));
 const lastRoi = {r: 0};

@@ -1,5 +1,5 @@
-// A number of a window watched as it is computed: the window on the input, the products, the running sum or maximum. The places
-// and the values are those of explain.
+// The computation of a window's number, in steps: the window on the input, the products, the running sum or maximum. Places
+// and values come from explain.
 
 const TERM_MS = 500; // of a step at the usual speed
 

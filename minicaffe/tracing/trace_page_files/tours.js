@@ -1,4 +1,4 @@
-// Guided tours: a card with a text at each stop, and a ring with an arrow around what it speaks of.
+// Guided tours: a card with a text at each stop, and a ring with an arrow around its target.
 
 const ARROW = 110; // pixels, at most
 const SETTLES = 1200; // ms in which a stop's place is drawn, and its target is kept in view
