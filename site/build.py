@@ -75,7 +75,7 @@ def build(repo_url: str = "") -> None:
         "tutorials": [tutorial(path, repo_url) for path in NOTEBOOKS],
         "examples": [place for place in OTHERS.values() if place.startswith("examples/") and place.endswith(".md")],
         "models": [path.relative_to(ROOT / "docs").as_posix() for path in sorted(ROOT.glob("docs/models/*.md"))],
-        "commands": [command(name, guide) for names in GROUPS.values() for name in names],
+        "commands": [{name: command(name, guide)} for names in GROUPS.values() for name in names],
         "layers": [{family: [layer_page(kind) for kind in kinds]} for family, kinds in by_family().items()],
     }
     write("tutorials/index.md", tutorials_index(sections["tutorials"]))
@@ -110,7 +110,13 @@ def _linked(path: Path, repository: str) -> str | bytes:
     """Return a file of the repository with its links as the site has them; a picture as it is."""
     if path.suffix != ".md":
         return path.read_bytes()
-    return relinked(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix(), repository)
+    text = path.read_text(encoding="utf-8")
+    if path.name == "layers.md":  # narrower, and with links to the pages
+        text = re.sub(r"^\| `(\w+)`(.*?) \| ", r"| [\1](layers/\1.md)\2 | ", text, flags=re.MULTILINE)
+        rows = (line.split(" | ") if line.startswith("|") and line.count(" | ") > 8 else [line] for line in text.split("\n"))
+        text = "\n".join(" | ".join(cells[:3] + cells[4:]) if len(cells) > 1 else cells[0] for cells in rows)
+        return text.replace("|---|" + "---|" * 9, "|---|" + "---|" * 8)
+    return relinked(text, path.relative_to(ROOT).as_posix(), repository)
 
 
 def relinked(text: str, source: str, repository: str) -> str:
@@ -164,7 +170,7 @@ def gallery() -> str:
     """Return the gallery as cards."""
     cards = [card(f"traces/{one.name}.html", one.title, one.text, f"thumbnails/{one.name}.webp") for one in GALLERY]
     head = (
-        "# Gallery\n\nPages that `minicaffe trace` wrote. Click a layer, a map or a roi; `?` shows the keys. "
+        "# Gallery\n\nInteractive pages that `minicaffe trace` wrote. Click a layer, a map or a roi; `?` shows the keys. "
         "Each page is one file that works without a server. [Tracing](trace.md) has the commands."
     )
     return f"{head}\n\n{grid(cards)}"

@@ -6,10 +6,11 @@ import inspect
 import re
 
 import click
-from pieces import cell, code, marked, write
+from pieces import ROOT, code, marked, title_of, write
 
 from minicaffe.cli import COMMANDS, GROUPS, main
 
+GUIDES = ("training", "porting", "pytorch", "trace", "scaling", "gpu")
 HOLDERS = {
     "StateOptions": "The net", "NetOptions": "The net", "UnknownFieldOptions": "The net", "SourceOptions": "The net",
     "SettingsOptions": "Images", "ImageOptions": "Images", "OrderOptions": "Images", "ShapeOptions": "Images",
@@ -33,15 +34,25 @@ def command(name: str, guide: str) -> str:
         f"$ {line}" for line in examples
     ]
     parts = [
-        f"# {name}",
+        f"# minicaffe {name}",
         *(marked(text) for text in prose),
         f"```text\n{usage}\n```",
-        f"[How to use it](../command-line.md#{name}) says more." if section(guide, name) else "",
+        f"See also: {', '.join(see_also(name, bool(section(guide, name))))}.",
         "## Examples" if blocks else "",
         *(f"```console\n{block.strip()}\n```" for block in blocks),
         *options(one, inner),
     ]
     return write(f"commands/{name}.md", "\n\n".join(filter(None, parts)) + "\n")
+
+
+def see_also(name: str, in_guide: bool) -> list[str]:
+    """Return links to the pages on which the command stands."""
+    links = [f"[Commands](../command-line.md#{name})"] * in_guide
+    for path in [*(ROOT / "docs" / f"{page}.md" for page in GUIDES), *sorted((ROOT / "docs/models").glob("*.md"))]:
+        text = path.read_text(encoding="utf-8")
+        if re.search(rf"minicaffe {name}\b", text):
+            links.append(f"[{title_of(text)}](../{path.relative_to(ROOT / 'docs').as_posix()})")
+    return links or ["[Commands](../command-line.md)"]
 
 
 def section(guide: str, name: str) -> str:
@@ -60,7 +71,8 @@ def options(one: click.Command, context: click.Context) -> list[str]:
             title = HOLDERS.get(holder.__name__, "This command") if holder else "Every command"
             flags, text = (re.sub(r"\s+", " ", part).strip() for part in record)
             text, _, default = text.partition("[default:")
-            groups.setdefault(title, []).append(f"| {code(flags)} | {cell(text)} | {cell(default.rstrip('] '))} |")
+            default = default.partition("]")[0]  # click's [x>0], or [required]
+            groups.setdefault(title, []).append(f"| {code(flags)} | {marked(text)} | {marked(default)} |")
     head = "| option | meaning | default |\n|---|---|---|"
     return ["## Options", *(f"### {title}\n\n{head}\n" + "\n".join(rows) for title, rows in groups.items())]
 
@@ -68,6 +80,6 @@ def options(one: click.Command, context: click.Context) -> list[str]:
 def commands_index() -> str:
     parts = ["# Commands"]
     for group, names in GROUPS.items():
-        rows = [f"| [{name}]({name}.md) | {COMMANDS[name].capitalize()}. |" for name in names]
+        rows = [f"| [{name}]({name}.md) | {COMMANDS[name][0].upper()}{COMMANDS[name][1:]}. |" for name in names]
         parts.append(f"## {group}\n\n| command | what it does |\n|---|---|\n" + "\n".join(rows))
     return "\n\n".join(parts) + "\n"

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from mathml import formula
-from pieces import PAGES, ROOT, cell, marked, title_of, write
+from pieces import PAGES, ROOT, marked, title_of, write
 
 from minicaffe.forked import Forked
 from minicaffe.layer import Layer
@@ -99,20 +99,24 @@ def tables(layer: type[Layer]) -> list[str]:
     """Return a table of fields for each block of the prototxt that the layer reads."""
     made = []
     for block in sorted(layer.param_block):
-        rows = [
-            f"| `{one.name}` | {cell(one.type)} | {cell(one.default)} | {cell(one.whose.removeprefix('of '))} |"
-            for one in fields(block)
-        ]
-        if rows:
-            head = "| field | type | default | only in |\n|---|---|---|---|"
-            made.append(f"In the block `{block}`:\n\n{head}\n" + "\n".join(rows))
+        if found := fields(block):
+            of_forks = any(one.whose for one in found)
+            head = "| field | type | default |" + " only in |" * of_forks + "\n|---|---|---|" + "---|" * of_forks
+            rows = (
+                f"| `{one.name}` | {marked(one.type).replace('&#124;', '&#124;<wbr>')} | {marked(one.default)} |"
+                + f" {marked(one.whose.removeprefix('of '))} |" * of_forks
+                for one in found
+            )
+            made.append(f"In the block `{block}` (a default of - means none):\n\n{head}\n" + "\n".join(rows))
     return ["## Fields", *made] if made else []
 
 
 def links(kind: str, layer: type[Layer]) -> list[str]:
     """Return the support by tools, the forks that share the name, and where to go on: tutorials, explain, the code."""
     head, table = _support()
-    parts = [f"## Support\n\n{head}\n{table[kind]}"] if kind in table else []
+    has = [(what, cell_) for what, cell_ in zip(head, table.get(kind, ()), strict=False) if what not in ("type", "parameters")]
+    rows = "\n".join(f"| {what} | {cell_} |" for what, cell_ in has)
+    parts = [f"## Support {{ data-search-exclude }}\n\n| tool | support |\n|---|---|\n{rows}"] if has else []
     if issubclass(layer, Forked) and layer.kinds:
         forks = "\n".join(f"- {kind_.whose}" for kind_ in layer.kinds)
         parts.append(f"## Forks that share the name\n\n{forks}\n\n`--fork NAME` selects one ([forks](../forks.md)).")
@@ -131,19 +135,17 @@ def links(kind: str, layer: type[Layer]) -> list[str]:
 
 
 @functools.cache
-def _support() -> tuple[str, dict[str, str]]:
-    """Return the head of the table in docs/layers.md, and its rows by type, both without the first column."""
-    rows = [
-        line.split(" | ", 1) for line in (ROOT / "docs/layers.md").read_text(encoding="utf-8").split("\n") if line[:1] == "|"
-    ]
-    found = {re.sub(r"[|` ]|,.*", "", first): f"| {rest}" for first, rest in (row for row in rows if len(row) == 2)}
-    return f"{found.pop('type')}\n|{'---|' * 9}", found
+def _support() -> tuple[list[str], dict[str, list[str]]]:
+    """Return the heads of the table in docs/layers.md, and the cells of its rows by type."""
+    lines = (ROOT / "docs/layers.md").read_text(encoding="utf-8").split("\n")
+    head, _, *rows = ([cell_.strip() for cell_ in line.strip("|").split(" | ")] for line in lines if line.startswith("|"))
+    return head, {re.sub(r"[` |]|,.*", "", cells[0]): cells for cells in rows}
 
 
 def layers_index() -> str:
     """Return all types by family, with their summaries."""
     parts = []
     for family, kinds in by_family().items():
-        rows = (f"| [{kind}]({kind}.md) | {summary_of(CATALOGUE[kind]).replace('|', chr(92) + '|')} |" for kind in kinds)
+        rows = (f"| [{kind}]({kind}.md) | {summary_of(CATALOGUE[kind])} |" for kind in kinds)
         parts.append(f"## {family}\n\n| type | what it does |\n|---|---|\n" + "\n".join(rows))
     return "# Layers\n\n[One table](../layers.md) shows which tools support each type.\n\n" + "\n\n".join(parts) + "\n"

@@ -32,15 +32,34 @@ class _Reader:
     def peek(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
 
+    def is_between_spaces(self) -> bool:
+        """Return whether a space stands on both sides of the last token, and a name or a number behind."""
+        before, after = self.tokens[self.at - 2 : self.at - 1], self.tokens[self.at : self.at + 3]
+        return before == [" "] and len(after) == 3 and after[0] == " " and after[1].isidentifier() and after[2] not in "[^"
+
     def take(self) -> str:
         self.at += 1
         return self.tokens[self.at - 1]
 
 
+PROSE = 5
+"""A statement with more English words than this is text."""
+
+
 def formula(lines: str) -> str:
-    """Return the lines of a formula as a <math> element, one row a line."""
-    rows = [f"<mtr><mtd>{''.join(_atoms(_Reader(line), ''))}</mtd></mtr>" for line in lines.split("\n") if line.strip()]
-    return f'<div class="formula"><math display="block"><mtable columnalign="left">{"".join(rows)}</mtable></math></div>'
+    """Return the statements of a formula, one below the other, as <math> elements; sentences among them as text.
+
+    A statement is a line, or a part of one between four spaces.
+    """
+    statements = [part.strip() for line in lines.split("\n") for part in re.split(r"\s{4,}", line) if part.strip()]
+    return f'<div class="formula">{"".join(map(_statement, statements))}</div>'
+
+
+def _statement(text: str) -> str:
+    words = sum(word.lower() in WORDS for word in re.findall(r"[A-Za-z]{2,}", text))
+    if words > PROSE:
+        return f"<p>{escape(text)}</p>"
+    return f'<math display="block">{"".join(_atoms(_Reader(text), ""))}</math>'
 
 
 def _atoms(reader: _Reader, end: str) -> Iterator[str]:
@@ -83,6 +102,8 @@ def _base(reader: _Reader) -> str:
         return f"<mrow><mo>{token}</mo>{inner}{closing}</mrow>"
     if token[0].isdigit():
         return f"<mn>{token}</mn>"
+    if token == "x" and reader.is_between_spaces():
+        return "<mo>×</mo>"
     if not (token[0].isalpha() or token[0] == "_"):
         return f"<mo>{escape(SIGNS.get(token, token))}</mo>"
     if token == "sqrt" and reader.peek() == "(":
@@ -93,7 +114,7 @@ def _base(reader: _Reader) -> str:
     name, _, index = token.partition("_")
     if name == "sum" and index:
         return f"<munder><mo>∑</mo>{_name(index)}</munder>"
-    return f"<msub>{_name(name)}{_name(index)}</msub>" if name and index and len(name) < 4 else _name(token)
+    return f"<msub>{_name(name)}{_name(index)}</msub>" if index and len(name) == 1 else _name(token)
 
 
 def _name(name: str) -> str:

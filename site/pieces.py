@@ -36,17 +36,18 @@ def grid(cards: list[str]) -> str:
 
 
 def marked(text: str) -> str:
-    """Return a docstring's text as Markdown that shows it as it is."""
-    return re.sub(r"([\\*_<>\[\]#])", r"\\\1", text)
+    """Return a docstring's text as Markdown that shows it as it is; `code` in backticks stays code."""
+    return "".join(code(part[1:-1]) if i % 2 else shown(part) for i, part in enumerate(re.split(r"(`[^`]*`)", text)))
+
+
+def shown(text: str) -> str:
+    """Return text in which Markdown sees no mark."""
+    return re.sub(r"[*_\[\]#|`\\]", lambda mark: f"&#{ord(mark[0])};", escape(text, quote=False))
+
+
+def code(text: str) -> str:
+    return f"<code>{shown(text)}</code>"
 
 
 def plain(markdown: str) -> str:
     return " ".join(re.sub(r"\[([^\]]*)\]\([^)]*\)|[*`]", r"\1", markdown).split())
-
-
-def code(text: str) -> str:
-    return f"`{text}`".replace("|", "\\|")
-
-
-def cell(text: str) -> str:
-    return marked(text.strip()).replace("|", "\\|")

@@ -186,7 +186,7 @@ def test_what_a_file_tells_twice_is_said_once(tmp_path: Path) -> None:
         "scale 0.25, after the mean (train.prototxt:4)",
     ]
     assert "m, the mean file of train.prototxt:1, 3, 4" in report.missing
-    notes = text(report).partition("Which fork")[2].partition("\n\n")[0].splitlines()[1:]
+    notes = text(report).partition("Forks, and unsupported")[2].partition("\n\n")[0].splitlines()[1:]
     assert [line.partition(": ")[0] for line in notes] == [
         "  train.prototxt", "      train.prototxt:1", "      train.prototxt:3", "      train.prototxt:4"
     ]  # fmt: skip
@@ -354,7 +354,7 @@ def test_a_fork_and_unknown_fields_are_in_the_commands(tmp_path: Path) -> None:
 def test_whose_layers_a_net_without_weights_has(tmp_path: Path) -> None:
     segnet = 'layer { name: "bn" type: "BN" bottom: "prob" top: "bn" bn_param { scale_filler { value: 2 } } }\n'
     (tmp_path / "deploy.prototxt").write_text(NET % ("ReLU", 5) + segnet)
-    rows = text(look(tmp_path)).partition("Which fork")[2].splitlines()[1:3]
+    rows = text(look(tmp_path)).partition("Forks, and unsupported")[2].splitlines()[1:3]
     assert rows == ["  deploy.prototxt", "      BN of SegNet: bn_param has scale_filler (bn)"]
 
 
@@ -491,7 +491,7 @@ def test_a_net_gets_the_means_of_its_own_folder(tmp_path: Path, monkeypatch: pyt
         "other/deploy.prototxt": "",
     }
     missing = look(".").missing
-    assert any(one.startswith("the mean and the scale of the images of other/deploy.prototxt: nothing") for one in missing)
+    assert any(one.startswith("the mean and the scale of the images of other/deploy.prototxt: no file") for one in missing)
     Path("own/second.prototxt").write_text(data % "mean_value: 4")
     assert means()["own/deploy.prototxt"] == ""
     (said,) = (one for one in look(".").missing if one.startswith("which mean"))

@@ -486,7 +486,9 @@ def test_several_concurrent_images_give_the_same_as_one_after_the_other(
         rows = detect("photos", "--threads", 2, "--out", f"found {name}", "--part-size", 3)
         as_json = detect("photos", "--threads", 2, "--json")
         assert (printed.exit_code, rows.exit_code, as_json.exit_code) == (1, 1, 1)
-        assert printed.stderr.splitlines()[1].startswith("minicaffe: photos/3.png: cannot read the image: not an image, or damaged")
+        assert printed.stderr.splitlines()[1].startswith(
+            "minicaffe: photos/3.png: cannot read the image: not an image, or damaged"
+        )
         lines = re.sub(r"in \d+\.\d+ s", "in 0 s", printed.stdout).replace(f"drawn {name}", "drawn")
         files = [path.read_bytes() for path in sorted(Path(f"drawn {name}").iterdir())]
         parts = [path.read_bytes() for path in sorted(Path(f"found {name}").glob("*.parquet"))]
