@@ -139,7 +139,7 @@ class Net(PycaffeNet, Hooked):
     name : str
         The net's name in the prototxt.
     file : str
-        The prototxt's path.
+        The prototxt's path; ``<NetParameter>`` for a NetParameter.
     phase : Phase
         TRAIN or TEST.
     dtype : numpy.dtype
@@ -176,13 +176,13 @@ class Net(PycaffeNet, Hooked):
     Raises
     ------
     PrototxtError
-        The prototxt cannot be read.
+        The prototxt cannot be read, or has an unknown field that may change the numbers.
     LayerError
-        A layer cannot be set up.
+        A layer cannot be set up, or has an unknown field that may change the numbers.
     WeightsError
         The weights cannot be read, or do not fit the net.
     SettingsError
-        The detection settings cannot be read or used.
+        `settings` is not DetectionSettings.
     Error
         dtype, phase, keep or fork has another value.
 
@@ -322,6 +322,11 @@ class Net(PycaffeNet, Hooked):
         ----------
         stored : iterable of (str, sequence of shapes)
             Layer names, each with the shapes of the layer's stored blobs.
+
+        Raises
+        ------
+        WeightsError
+            A layer cannot take blobs of these shapes.
         """
         named = self._layers_loaded(last=False)
         found = [(named[name], shapes) for name, shapes in stored if name in named]

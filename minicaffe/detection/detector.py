@@ -71,10 +71,10 @@ class Detector:
         The least score.
     max_detections : int
         The most objects of an image.
-    means : sequence of float or None
-        The means to subtract, if `is_ssd`.
-    scale_factor : float or None
-        The factor for the pixels, if `is_ssd`.
+    means : sequence of float
+        The means to subtract, if `is_ssd`: blue, green, red.
+    scale_factor : float
+        The factor for the pixels after subtraction, if `is_ssd`.
 
     Raises
     ------
