@@ -305,11 +305,32 @@ def only_read(memories: Iterable[SyncedMemory]) -> Iterator[None]:
 class Blob:
     """An n-d array `data` with a `diff` of the same shape.
 
-    data, diff: writable views (no copies) of shape `shape` and type `dtype` (float32 unless asked for float64).
-    data_memory, diff_memory: what holds them; blobs that share data or diff have the same one.
-    watched: whether another shape, data_memory or shared diff is a change (current_version).
-    num, channels, height, width: the legacy 4-axis names; absent trailing axes count as 1.
-    Raises BlobError for a negative axis, more than MAX_AXES axes or MAX_COUNT elements, and memory that cannot be shared.
+    Parameters
+    ----------
+    shape : iterable of int, default ()
+        The length of each axis.
+    dtype : dtype, default float32
+        float32, or float64 for gradient checks.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        The type of data and diff.
+    data_memory, diff_memory : SyncedMemory
+        The memory of data and diff. Blobs that share data or diff have the same one.
+    watched : bool
+        If True, another shape, data_memory or shared diff counts as a change (current_version).
+
+    Raises
+    ------
+    BlobError
+        An axis is negative, or the blob has more than 32 axes or 2**31 - 1 elements.
+
+    Notes
+    -----
+    num, channels, height and width are the legacy names of four axes. Absent trailing axes count as 1.
+    Memory is allocated at first use, zeroed, and copied between host and device on demand.
+    Source: Caffe's blob.hpp and syncedmem.hpp.
     """
 
     __slots__ = ("_count", "_pinned", "_shape", "data_memory", "diff_memory", "dtype", "watched")
@@ -334,7 +355,20 @@ class Blob:
         return self._count
 
     def reshape(self, *dims: int | Iterable[int]) -> None:
-        """Change the shape (ints, or one sequence of them); the memory is kept when the new count fits in it."""
+        """Change the shape.
+
+        The memory is kept if the new count fits in it. Otherwise the contents are dropped, as in Caffe.
+
+        Parameters
+        ----------
+        *dims : int or one iterable of int
+            The length of each axis.
+
+        Raises
+        ------
+        BlobError
+            No blob can have this shape.
+        """
         given = dims[0] if len(dims) == 1 else dims
         # in most forwards the shape stays the same and needs no check
         if not (isinstance(given, tuple) and given == self._shape):
@@ -367,7 +401,7 @@ class Blob:
         raise AttributeError(REPLACED.format("diff"))
 
     def read_data(self) -> Array:
-        """Return the values as a read-only array: a copy on the device stays valid."""
+        """Return the values as a read-only array. A copy on the device stays valid."""
         return self._read(self.data_memory)
 
     def data_for_loops(self) -> Array:
@@ -375,13 +409,27 @@ class Blob:
         return self.data_memory.host(self._count, "read").reshape(self._shape)
 
     def data_address(self, access: Access) -> int:
-        """Return the address of data in memory, for a compiled loop that will "read", "write" (all of it) or "update" it."""
+        """Return the address of data in host memory, for a compiled loop.
+
+        Parameters
+        ----------
+        access : {"read", "write", "update"}
+            The use of the values. "write" overwrites all of them; "update" reads and writes.
+
+        Returns
+        -------
+        int
+            The address.
+        """
         return self.data_memory.host_address(self._count, access)
 
     def read_later(self) -> Callable[[], Array]:
         """Return a function that gives the present values as a flat array.
 
-        If they are on the device, call it after the next wait for the current stream.
+        Returns
+        -------
+        callable
+            If the values are on the device, call it after the next wait for the current stream.
         """
         array = self.data_memory.fetched(self._count)
         return lambda: array
@@ -396,18 +444,44 @@ class Blob:
         return view
 
     def device_data(self, access: Access) -> int:
-        """Return the address of data on the GPU, for a kernel that will "read", "write" (all of it) or "update" it.
+        """Return the address of data on the GPU, for a kernel.
 
-        Raises DeviceError.
+        Parameters
+        ----------
+        access : {"read", "write", "update"}
+            The use of the values. "write" overwrites all of them; "update" reads and writes.
+
+        Returns
+        -------
+        int
+            The address.
+
+        Raises
+        ------
+        DeviceError
+            There is no usable GPU, or its memory is full.
         """
         if captures.under_way and (capture := captures.current()):
             capture.asked(self)
         return self.data_memory.device(self._count, access)
 
     def device_diff(self, access: Access) -> int:
-        """Return the address of diff on the GPU, for a kernel that will "read", "write" (all of it) or "update" it.
+        """Return the address of diff on the GPU, for a kernel.
 
-        Raises DeviceError.
+        Parameters
+        ----------
+        access : {"read", "write", "update"}
+            The use of the gradient. "write" overwrites all of it; "update" reads and writes.
+
+        Returns
+        -------
+        int
+            The address.
+
+        Raises
+        ------
+        DeviceError
+            There is no usable GPU, or its memory is full.
         """
         if captures.under_way:
             captures.refuse("a gradient")
@@ -418,15 +492,27 @@ class Blob:
         self.diff_memory.zero(self._count)
 
     def pin(self) -> None:
-        """Allocate data's host memory page-locked in GPU mode: for a net's inputs."""
+        """Allocate data's host memory page-locked in GPU mode, as for a net's inputs."""
         self._pinned = self.data_memory.pinned = True
 
     def give_back(self, freed_message: str) -> None:
-        """Free data's memory; reading it raises Error with this message until take_again, or a reshape."""
+        """Free data's memory until `take_again` or a reshape.
+
+        Parameters
+        ----------
+        freed_message : str
+            The text of the Error that reading data raises until then.
+        """
         self._take(SyncedMemory(0, self.dtype, self._pinned, freed_message))
 
     def take_new(self) -> SyncedMemory:
-        """Give data memory of its own, which is allocated at first use."""
+        """Give data memory of its own, which is allocated at first use.
+
+        Returns
+        -------
+        SyncedMemory
+            The new memory.
+        """
         self._take(SyncedMemory(self._count, self.dtype, self._pinned))
         return self.data_memory
 
@@ -486,24 +572,68 @@ class Blob:
         return self._shape[axis] if axis < len(self._shape) else 1
 
     def share_data(self, other: Blob) -> None:
-        """Share data with other: a write to one is seen in both."""
+        """Share data with another blob: a write to one is seen in both.
+
+        Parameters
+        ----------
+        other : Blob
+            A blob with the same count and dtype.
+
+        Raises
+        ------
+        BlobError
+            The count or the dtype differs.
+        """
         self._check_shareable(other)
         self._take(other.data_memory)
 
     def share_diff(self, other: Blob) -> None:
-        """Share diff with other."""
+        """Share diff with another blob.
+
+        Parameters
+        ----------
+        other : Blob
+            A blob with the same count and dtype.
+
+        Raises
+        ------
+        BlobError
+            The count or the dtype differs.
+        """
         self._check_shareable(other)
         before, self.diff_memory = self.diff_memory, other.diff_memory
         if self.watched and self.diff_memory is not before:
             bump_version()
 
     def share(self, other: Blob) -> None:
-        """Share data and diff with other."""
+        """Share data and diff with another blob.
+
+        Parameters
+        ----------
+        other : Blob
+            A blob with the same count and dtype.
+
+        Raises
+        ------
+        BlobError
+            The count or the dtype differs.
+        """
         self.share_data(other)
         self.share_diff(other)
 
     def shares_data_with(self, other: Blob) -> bool:
-        """Return whether data is shared with other."""
+        """Return True if data is shared with another blob.
+
+        Parameters
+        ----------
+        other : Blob
+            The other blob.
+
+        Returns
+        -------
+        bool
+            True if both have the same data_memory.
+        """
         return self.data_memory is other.data_memory
 
     def _check_shareable(self, other: Blob) -> None:

@@ -39,11 +39,17 @@ _allowed: set[str] = set()
 
 
 def allow_path(path: str | os.PathLike[str]) -> None:
-    """Let prototxts, lists and tables name this file, or anything in this folder, for layers to read or write.
+    """Let prototxts, lists and tables name a file, or anything in a folder, for layers to read or write.
 
-    A URI such as s3://bucket lets lists and tables name every URI with its scheme, host and options.
+    Parameters
+    ----------
+    path : str or path
+        The file, the folder, or a URI.
+        A URI such as s3://bucket allows lists and tables every URI with its scheme, host and options.
 
-    The path need not exist, so a misspelt one is no error (for `--allow` it is).
+    Notes
+    -----
+    The path need not exist, so a misspelt one is no error here. For the option `--allow` it is an error.
     """
     name = os.fspath(path)
     _allowed.add(_host(name) if is_remote(name) else os.path.realpath(local_path(name)))

@@ -70,40 +70,100 @@ class Costs(NamedTuple):
 class Layer:
     """One step of a net.
 
-    Class facts. What the net relies on: type (Caffe's type string; the catalogue's key); num_bottom, num_top; in_place (a top
-    may be its bottom's blob); is_loss (the first top's default loss weight is 1); auto_top (missing tops are added);
-    index_bottoms (bottoms that hold rois, labels, indices or sample weights: they have no gradient, backward zeroes their diff
-    and force_backward skips them; setup may set it).
+    A built-in layer defines setup, reshape, forward_cpu, backward_cpu and their GPU twins.
+    A user's layer may define ``forward(bottom, top)`` and ``backward(top, propagate_down, bottom)`` instead, as in pycaffe.
 
-    What tools rely on:
-    - param_block: the prototxt blocks that it reads, its main one first.
-    - weight_names: names of its learnable blobs, in order (setup may set it); () for none, None for unknown.
-    - has_gradient: whether backward gives any bottom or learnable blob a gradient.
-    - elementwise: each element of a top is the same function of the bottoms' elements at its index.
-    - linear: y = weight * x + bias; param_block[0] has num_output.
-    - same_positions: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
-    - keeps_input: in place, forward keeps a copy of its input for backward.
-    - only_shares: in TEST forward computes nothing: each top is a bottom, shares its memory, which reshape sees to, or is the
-      caller's (setup or reshape may set it).
-    - copies: the default of costs' working memory in forward and backward, in sizes of the first bottom (setup may set it).
-    - stateful: whether forwards must follow each other in one process, because a forward depends on those before it, or
-      writes to a file (setup may set it).
-    - uses_kernels: those that forward and backward call, to compile ahead what computes them (setup may set it).
-    For the blobs' current shapes: the methods costs and reads.
+    Parameters
+    ----------
+    param : LayerParameter
+        The layer in the prototxt.
+    phase : Phase, default TEST
+        TRAIN or TEST.
+    dtype : dtype, default float32
+        The type of the blobs: float32 or float64.
+    source : LayerSource, optional
+        The layer's place in the prototxt's text, for messages.
 
-    forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
-    gradient_wanted: whether the net's backward runs the layer, as it now is (a net sets it).
-    watched: whether another attribute is a change (blob.current_version). changes: how many there were.
+    Attributes
+    ----------
+    type : str
+        Caffe's type string, the catalogue's key. In an object: the prototxt's, so "Python" for Python layers.
+    num_bottom, num_top : int or (int, int or None)
+        The number of bottoms or tops: exact, or the least and the most. None means no bound.
+    in_place : bool
+        True if a top may be its bottom's blob.
+    is_loss : bool
+        True if the first top's default loss weight is 1.
+    auto_top : bool
+        True if missing tops are added.
+    index_bottoms : tuple of int
+        Bottoms that hold rois, labels, indices or sample weights. They have no gradient: backward zeroes their diff, and
+        force_backward skips them. setup may set it.
+    param_block : tuple of str
+        The prototxt blocks that the layer reads, its main one first.
+    weight_names : tuple of str or None
+        Names of its learnable blobs, in order: () for none, None for unknown. setup may set it.
+    has_gradient : bool
+        True if backward gives any bottom or learnable blob a gradient.
+    elementwise : bool
+        True if each element of a top is the same function of the bottoms' elements at its index.
+    linear : bool
+        True if y = weight * x + bias, and param_block[0] has num_output.
+    same_positions : bool
+        True if each element of the top has its position in the bottom, as with elementwise. It may depend on others too.
+    keeps_input : bool
+        True if forward in place keeps a copy of its input for backward.
+    only_shares : bool
+        True if forward computes nothing in TEST: each top is a bottom, shares its memory, or is the caller's.
+        reshape shares the memory. setup or reshape may set it.
+    copies : (float, float)
+        The default working memory of forward and of backward, in sizes of the first bottom. setup may set it.
+    stateful : bool
+        True if forwards must follow each other in one process. A forward then depends on earlier ones or writes to a file.
+        setup may set it.
+    uses_kernels : (sequence of Kernel, sequence of Kernel)
+        Kernels that forward and backward call, to compile ahead. setup may set it.
+    forward_only : bool
+        True if backward will never run, so that forward keeps nothing for it. A net may set it.
+    gradient_wanted : bool
+        True if the net's backward runs the layer. A net sets it.
+    watched : bool
+        True if setting another attribute counts as a change (blob.current_version).
+    changes : int
+        The number of changes so far.
+    param : LayerParameter
+        The layer in the prototxt.
+    name : str
+        The layer's name.
+    phase : Phase
+        TRAIN or TEST.
+    dtype : numpy.dtype
+        The type of the blobs.
+    source : LayerSource or None
+        The layer's place in the prototxt's text.
+    settings : DetectionSettings
+        The net's detection settings, set before setup.
+    fork : NetFork
+        The net's fork, set before setup.
+    param_str : str
+        The text of python_param.param_str, as in pycaffe.
+    blobs : BlobList
+        The learnable blobs.
+    loss_weights : list of float
+        One loss weight per top.
+    param_propagate_down : list of bool
+        One per learnable blob: True if backward computes its gradient.
 
-    Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
-    (the net's detection settings; set before setup), fork (the net's; likewise), blobs (learnable Blobs), loss_weights (one
-    per top), param_propagate_down (one bool per learnable blob: whether backward computes its gradient), source.
-
-    Bases of fewer types have further hooks: forked.Forked and LayoutFromWeights (other blobs in stored weights), and
-    layers.proposal.dynamic_tops.DynamicTops (forward finds the tops' length). Tools ask whether a layer is one of
-    layers.data.prefetching.DataLayer, data.input.Input, shape.split.Split and roi.roi_layer.RoiLayer: derive from it to count
-    as one. Three protocols need no base: data.state_fields.Resumable, training.last_iteration.HasRunningBlobs,
+    Notes
+    -----
+    The methods costs and reads give facts for the blobs' current shapes.
+    Base classes of fewer types have further hooks: forked.Forked and LayoutFromWeights (other blobs in stored weights), and
+    layers.proposal.dynamic_tops.DynamicTops (forward finds the tops' length).
+    Tools ask if a layer is a layers.data.prefetching.DataLayer, data.input.Input, shape.split.Split or roi.roi_layer.RoiLayer.
+    Derive from one of these to count as one.
+    Three protocols need no base: data.state_fields.Resumable, training.last_iteration.HasRunningBlobs and
     scaling.mpi.sameness.HasDataFacts.
+    Source: Caffe's layer.hpp.
     """
 
     type: str = ""
@@ -172,27 +232,76 @@ class Layer:
 
     @classmethod
     def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
-        """Return the class that computes param in a net of that fork. A type with several classes returns a subclass."""
+        """Return the class that computes a layer in a net of this fork.
+
+        Parameters
+        ----------
+        param : LayerParameter
+            The layer in the prototxt.
+        fork : NetFork
+            The net's fork.
+
+        Returns
+        -------
+        type of Layer
+            This class. A type with several classes returns a subclass.
+        """
         return cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Read self.param, check it, make the learnable blobs (Caffe's LayerSetUp)."""
+        """Read self.param, check it, and make the learnable blobs, as Caffe's LayerSetUp.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+        """
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Set the shapes of the tops (and buffers) from the bottoms'."""
+        """Set the shapes of the tops, and of buffers, from the bottoms' shapes.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+        """
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute the tops' data from the bottoms'."""
+        """Compute the tops' data from the bottoms' data.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Compute forward_cpu's result on the GPU. By default forward_cpu runs."""
+        """Compute forward_cpu's result on the GPU. By default forward_cpu runs.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+        """
         # forward_cpu takes bottom.data, which would count as a write.
         with only_read(blob.data_memory for blob in bottom if blob not in top):
             self.forward_on_host(bottom, top)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Overwrite the diffs of the bottoms that propagate_down selects; add to the learnable blobs' diffs."""
+        """Compute the gradients from the tops' diffs.
+
+        Overwrite the diffs of the selected bottoms, and add to the learnable blobs' diffs.
+
+        Parameters
+        ----------
+        top : sequence of Blob
+            The blobs that the layer writes in forward.
+        propagate_down : sequence of bool
+            Selects the bottoms that get a gradient.
+        bottom : sequence of Blob
+            The blobs that the layer reads in forward.
+        """
         of_tops = {blob.diff_memory for blob in top}  # a bottom that shares a top's diff already has its own
         wanted = [blob for i, blob in enumerate(bottom) if propagate_down[i] and i not in self.index_bottoms]
         if self.has_gradient and any(blob.diff_memory not in of_tops for blob in wanted):
@@ -201,34 +310,85 @@ class Layer:
             )
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Compute backward_cpu's result on the GPU. By default backward_cpu runs."""
+        """Compute backward_cpu's result on the GPU. By default backward_cpu runs.
+
+        Parameters
+        ----------
+        top : sequence of Blob
+            The blobs that the layer writes in forward.
+        propagate_down : sequence of bool
+            Selects the bottoms that get a gradient.
+        bottom : sequence of Blob
+            The blobs that the layer reads in forward.
+        """
         # backward_cpu writes only the bottoms' diffs. In place, these are the tops' diffs too.
         data = [blob.data_memory for blob in [*bottom, *top]]
         with only_read(data + [blob.diff_memory for blob in top if blob not in bottom]):
             self.backward_cpu(top, propagate_down, bottom)
 
     def launch(self, kernel: str, threads: int, *arguments: int | float) -> None:
-        """Run the kernel "stem.name" of cuda/stem.cu, compiled for the layer's dtype, over `threads` items (0: nothing runs).
+        """Run a kernel of cuda/stem.cu, compiled for the layer's dtype.
 
-        For pointers pass addresses from Blob.device_data and device_diff.
+        Parameters
+        ----------
+        kernel : str
+            The name, as "stem.name".
+        threads : int
+            The number of items. With 0 nothing runs.
+        *arguments : int or float
+            The kernel's arguments. For pointers pass addresses from Blob.device_data and device_diff.
         """
         launch(kernel, self.dtype, threads, *arguments)
 
     # Facts for the blobs' current shapes; nothing is computed.
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
-        """Return the costs of a forward, or if propagate_down is given, of a forward and a backward."""
+        """Return the costs for the blobs' current shapes, without computing anything.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+        propagate_down : sequence of bool, optional
+            The bottoms that get a gradient. If given, the costs are those of a forward and a backward.
+
+        Returns
+        -------
+        Costs
+            Multiply-adds, and bytes of saved, cached and working memory.
+        """
         copies = self.copies[0] if propagate_down is None else max(self.copies)
         return Costs(0 if self.weight_names == () else None, 0, 0, int(data_bytes(bottom[:1]) * copies))
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
-        """Return the places of bottom b that a place of top t reads, for each axis after the channels; None for any place."""
+        """Return the positions of a bottom that each position of a top reads, for each axis after the channels.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+        b, t : int, default 0
+            Indices of the bottom and the top.
+
+        Returns
+        -------
+        tuple of Axis, or None
+            One Axis per axis after the channels. None stands for any position.
+        """
         return same_places(bottom[b].shape, top[t].shape) if self.elementwise or self.same_positions else None
 
     # The switch between CPU and GPU. A user's Python layer overrides forward and backward.
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run forward on the CPU or the GPU, as the mode says. Overflow gives infinity without a warning, as in Caffe."""
+        """Run forward on the CPU or the GPU, by the mode.
+
+        Overflow gives infinity without a warning, as in Caffe.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+        """
         with np.errstate(all="ignore"):
             if not gpu_mode():
                 self.forward_on_host(bottom, top)
@@ -238,11 +398,27 @@ class Layer:
                 Layer.forward_gpu(self, bottom, top)  # Layer's method runs the overridden forward_cpu
 
     def forward_on_host(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run forward_cpu, or the step of compiled loops that provides it."""
+        """Run forward_cpu, or the step of compiled loops that replaces it.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+        """
         (step_of(self, bottom, top) or partial(self.forward_cpu, bottom, top))()
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Run backward on the CPU or the GPU, as the mode says."""
+        """Run backward on the CPU or the GPU, by the mode.
+
+        Parameters
+        ----------
+        top : sequence of Blob
+            The blobs that the layer writes in forward.
+        propagate_down : sequence of bool
+            Selects the bottoms that get a gradient.
+        bottom : sequence of Blob
+            The blobs that the layer reads in forward.
+        """
         with np.errstate(all="ignore"):
             if not gpu_mode():
                 self.backward_cpu(top, propagate_down, bottom)
@@ -254,7 +430,20 @@ class Layer:
     # Methods that the net calls.
 
     def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
-        """Set the layer up on its blobs (Caffe's SetUp); is_set_up: called between setup and reshape. Raises LayerError."""
+        """Set the layer up on its blobs, as Caffe's SetUp.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+        is_set_up : callable, optional
+            Called without arguments between setup and reshape.
+
+        Raises
+        ------
+        LayerError
+            The layer does not take these blobs or parameters.
+        """
         _check_counts(self, len(bottom), len(top))
         self.guard(lambda: self.setup(bottom, top))
         if is_set_up:
@@ -267,18 +456,50 @@ class Layer:
             self.param_propagate_down = [True] * len(self.blobs)
 
     def reshape_pass(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run reshape. Raises LayerError, also for shapes that no blob can have."""
+        """Run reshape, and report impossible shapes as errors of this layer.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+
+        Raises
+        ------
+        LayerError
+            The layer does not take these shapes, or no blob can have a top's shape.
+        """
         self.guard(lambda: self.reshape(bottom, top))
 
     def forward_pass(self, bottom: Sequence[Blob], top: Sequence[Blob], reshaped: Callable[[], None] | None = None) -> float:
-        """Reshape, then forward; return the tops' weighted part of the loss. reshaped: called between the two."""
+        """Run reshape, then forward.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+        reshaped : callable, optional
+            Called without arguments between reshape and forward.
+
+        Returns
+        -------
+        float
+            The tops' weighted part of the loss.
+        """
         self.reshape_and_forward(bottom, top, reshaped)
         return _loss(self.loss_weights, [blob.read_data for blob in top]) if any(self.loss_weights) else 0.0
 
     def reshape_and_forward(
         self, bottom: Sequence[Blob], top: Sequence[Blob], reshaped: Callable[[], None] | None = None
     ) -> None:
-        """Reshape, then forward, without the loss. reshaped: called between the two."""
+        """Run reshape, then forward, without the loss.
+
+        Parameters
+        ----------
+        bottom, top : sequence of Blob
+            The blobs that the layer reads and writes.
+        reshaped : callable, optional
+            Called without arguments between reshape and forward.
+        """
         self.reshape_pass(bottom, top)
         if reshaped:
             reshaped()
@@ -289,20 +510,51 @@ class Layer:
     def loss_later(self, top: Sequence[Blob]) -> Callable[[], float]:
         """Return a function that gives forward_pass's result for the tops' current values.
 
-        On the GPU, call it after the next wait for the stream, so that a net waits once for all its losses.
+        Parameters
+        ----------
+        top : sequence of Blob
+            The tops.
+
+        Returns
+        -------
+        callable
+            On the GPU, call it after the next wait for the stream, so that a net waits once for all its losses.
         """
         reads = [blob.read_later() if weight else blob.read_data for blob, weight in zip(top, self.loss_weights, strict=True)]
         return partial(_loss, self.loss_weights, reads)
 
     def backward_pass(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Zero the diffs of index bottoms, then run backward."""
+        """Zero the diffs of index bottoms, then run backward.
+
+        Parameters
+        ----------
+        top : sequence of Blob
+            The blobs that the layer writes in forward.
+        propagate_down : sequence of bool
+            Selects the bottoms that get a gradient.
+        bottom : sequence of Blob
+            The blobs that the layer reads in forward.
+        """
         for i in self.index_bottoms:
             if i < len(bottom) and propagate_down[i]:
                 bottom[i].zero_diff()
         self.guard(lambda: self.backward(top, propagate_down, bottom))
 
     def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:
-        """Add learnable blobs of these shapes, filled. Raises LayerError if the layer already has blobs of other shapes."""
+        """Add learnable blobs, and fill them.
+
+        Parameters
+        ----------
+        shapes : sequence of tuple of int
+            A shape for each blob.
+        fillers : sequence of FillerParameter
+            A filler for each blob. Shapes without a filler add no blob.
+
+        Raises
+        ------
+        LayerError
+            The layer already has blobs of other shapes.
+        """
         if self.blobs:
             have = [blob.shape for blob in self.blobs]
             if have != list(shapes):
@@ -317,23 +569,59 @@ class Layer:
                 fill(blob.data, filler)
 
     def error(self, message: str, field: str = "") -> LayerError:
-        """Return a LayerError with the layer's name and, if known, the prototxt's file and line of field.
+        """Return a LayerError that names the layer and, if known, the prototxt's file and line.
 
-        field: a path such as "roi_pooling_param.pooled_h" or "bottom[1]". Use: `raise self.error("pooled_h must be > 0, got 0",
-        "...")`.
+        Raise it yourself: ``raise self.error("pooled_h must be > 0, got 0", "roi_pooling_param.pooled_h")``.
+
+        Parameters
+        ----------
+        message : str
+            The text.
+        field : str, optional
+            The field at fault, as a path such as "roi_pooling_param.pooled_h" or "bottom[1]".
+
+        Returns
+        -------
+        LayerError
+            The error to raise.
         """
         place = f" ({self.source.at(field)})" if self.source else ""
         kind = self.type or type(self).__name__
         return LayerError(f'{kind} layer "{self.name}": {message}{place}')
 
     def warn(self, message: str, field: str = "") -> None:
-        """Issue a PrototxtWarning with the text that error() would have."""
+        """Issue a PrototxtWarning with the text that `error` would have.
+
+        Parameters
+        ----------
+        message : str
+            The text.
+        field : str, optional
+            The field at fault, as a path such as "roi_pooling_param.pooled_h" or "bottom[1]".
+        """
         warnings.warn(str(self.error(message, field)), PrototxtWarning, stacklevel=3)
 
     def axis_of(self, axis: int, blob: Blob, field: str = "") -> int:
-        """Return axis of blob as a number from 0; a negative axis counts from the end.
+        """Return an axis of a blob as a number from 0.
 
-        Raises LayerError if it is out of range.
+        Parameters
+        ----------
+        axis : int
+            The axis. A negative one counts from the end.
+        blob : Blob
+            The blob.
+        field : str, optional
+            The prototxt field that gives the axis, for the message.
+
+        Returns
+        -------
+        int
+            The axis, from 0.
+
+        Raises
+        ------
+        LayerError
+            The axis is out of range.
         """
         axes = len(blob.shape)
         if not axes:
@@ -352,7 +640,20 @@ class Layer:
     # Internal.
 
     def guard(self, run: Callable[[], Done]) -> Done:
-        """Run a step. Impossible shapes, misused fillers and a lack of memory become errors of this layer."""
+        """Run a step, and turn its errors into errors of this layer.
+
+        Impossible shapes, misused fillers and a lack of memory are such errors.
+
+        Parameters
+        ----------
+        run : callable
+            The step, without arguments.
+
+        Returns
+        -------
+        object
+            The result of the step.
+        """
         try:
             return run()
         except (BlobError, FillerError, LimitError) as error:

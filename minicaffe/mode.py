@@ -33,7 +33,13 @@ def set_mode_cpu() -> None:
 
 
 def set_mode_gpu() -> None:
-    """Run layers on the GPU: 0, or the one from set_device. Raises DeviceError if there is none; the mode is then unchanged."""
+    """Run layers on the GPU: GPU 0, or the one from `set_device`.
+
+    Raises
+    ------
+    DeviceError
+        There is no usable GPU. The mode is then unchanged.
+    """
     from .cuda.device import current
 
     global _gpu
@@ -42,7 +48,18 @@ def set_mode_gpu() -> None:
 
 
 def set_device(device: int) -> None:
-    """Choose the GPU for set_mode_gpu. Raises DeviceError if there is no GPU with this number."""
+    """Choose the GPU for `set_mode_gpu`.
+
+    Parameters
+    ----------
+    device : int
+        The GPU's number, from 0.
+
+    Raises
+    ------
+    DeviceError
+        There is no GPU with this number.
+    """
     from .cuda.device import choose
 
     choose(device)

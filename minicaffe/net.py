@@ -75,9 +75,18 @@ RUN_FORWARD = "its backward needs what its forward keeps: run forward first"
 
 @dataclass
 class LoadReport:
-    """The result of copy_from.
+    """The result of `Net.copy_from`.
 
-    loaded: layers that got weights. missing: layers with learnable blobs that got none. unused: the file's other layers.
+    Attributes
+    ----------
+    file : str
+        The weights file.
+    loaded : list of str
+        Layers that got weights.
+    missing : list of str
+        Layers with learnable blobs that got none.
+    unused : list of str
+        The file's other layers.
     """
 
     file: str
@@ -89,21 +98,98 @@ class LoadReport:
 class Net(PycaffeNet, Hooked):
     """A net ready to run.
 
-    Net(file, phase, level=0, stages=None, weights=None), or the legacy Net(file, weights, phase). file: a prototxt's
-    path, a NetFile from minicaffe.prototxt, or a NetParameter (network_file is its name in pycaffe). dtype: float32, or
-    float64 for gradient checks.
-    watch: called after each step of building each layer (for the tracer). keep: after a forward "all" blobs keep their data,
-    or only the "outputs": the others are freed when their last reader has run, and there is no backward.
-    settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
-    strict: by default the net is refused if one of its layers has a field that minicaffe lacks and that may change the numbers;
-    with False it is computed without, with a PrototxtWarning for each, and `skipped` has them (formats/source.SkippedField).
-    fork: the fork for layers that differ between forks, if neither fields nor weights decide ("pspnet", "hszhao/PSPNet");
-    without it, layers that only one family of forks has may decide.
-    lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
-    blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
-    nodes: each layer with its blobs, in order. weights_files: the files that its weights were loaded from, in order.
-    The rest of pycaffe's surface, old names and all, is in pycaffe_net.py.
-    Raises PrototxtError, LayerError, WeightsError, SettingsError.
+    The net can also be built as in old pycaffe: ``Net(file, weights, phase)``.
+
+    Parameters
+    ----------
+    file : str or path or NetFile or NetParameter
+        The prototxt's path, a NetFile from minicaffe.prototxt, or a NetParameter.
+    *args
+        Up to four of phase, level, stages and weights, in this order; or the legacy weights and phase.
+    network_file : str or path or NetFile or NetParameter
+        pycaffe's name for `file`. Give one of the two.
+    phase : int, default TEST
+        TRAIN or TEST.
+    level : int, default 0
+        The level that the layers' rules compare with min_level and max_level.
+    stages : sequence of str, optional
+        Stages for the layers' rules, in addition to the prototxt's.
+    weights : str or path, optional
+        A weights file to load, as by `copy_from`.
+    dtype : dtype, default float32
+        float32, or float64 for gradient checks.
+    watch : callable, optional
+        Called as ``watch(net, layer, step)`` while the net is built.
+        The steps of each layer are "created", "setup" and "reshape".
+    keep : {"all", "outputs"}, default "all"
+        Blobs that keep their data after a forward.
+        With "outputs", the others are freed when their last reader has run, and there is no backward.
+    settings : DetectionSettings, optional
+        The detection settings of the net (minicaffe.settings). Default: the current ones.
+    strict : bool, optional
+        By default, the net is refused if a field that minicaffe lacks may change the numbers.
+        With False, the net ignores such fields: each gives a PrototxtWarning and is listed in `skipped`.
+    fork : str, optional
+        The fork for layers that differ between forks, such as "pspnet" or "hszhao/PSPNet".
+        It applies if neither fields nor weights decide.
+        By default, layers that only one family of forks has may decide.
+
+    Attributes
+    ----------
+    name : str
+        The net's name in the prototxt.
+    file : str
+        The prototxt's path; ``<NetParameter>`` for a NetParameter.
+    phase : Phase
+        TRAIN or TEST.
+    dtype : numpy.dtype
+        The type of all blobs.
+    settings : DetectionSettings
+        The detection settings of the net.
+    fork : str
+        The name of the given fork, or "".
+    layers : list of Layer
+        The layers in order, including inserted Split layers.
+    layer_dict : ordered dict of str to Layer
+        The layers by name.
+    nodes : list of Node
+        Each layer with its blobs, in order.
+    blobs : ordered dict of str to Blob
+        The blobs by name.
+    params : ordered dict of str to list of Blob
+        The learnable blobs of each layer that has some, by layer name.
+    inputs, outputs : list of str
+        Names of the input blobs, and of the blobs that no layer reads.
+    top_names, bottom_names : ordered dict of str to list of str
+        Names of each layer's tops and bottoms, by layer name.
+    blob_loss_weights : ordered dict of str to float
+        The loss weight of each top, by blob name.
+    param : NetParameter
+        The net as built: filtered, with Split layers.
+    skipped : list of SkippedField
+        Fields that were ignored although they may change the numbers.
+    weights_files : list of str
+        Files that the weights were loaded from, in order.
+    lock : RLock
+        If several threads use one net, a thread holds it while it runs the net and reads its blobs.
+
+    Raises
+    ------
+    PrototxtError
+        The prototxt cannot be read, or has an unknown field that may change the numbers.
+    LayerError
+        A layer cannot be set up, or has an unknown field that may change the numbers.
+    WeightsError
+        The weights cannot be read, or do not fit the net.
+    SettingsError
+        `settings` is not DetectionSettings.
+    Error
+        dtype, phase, keep or fork has another value.
+
+    Notes
+    -----
+    The interface is pycaffe's. pycaffe_net.py has the rest of it, with the old names.
+    Source: Caffe's net.cpp and pycaffe's pycaffe.py.
     """
 
     def __init__(  # noqa: PLR0913 - public, by keyword
@@ -233,7 +319,18 @@ class Net(PycaffeNet, Hooked):
             self.force_backward()
 
     def take_layouts(self, stored: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> None:
-        """Let layers take the layout of stored blobs of these shapes, by layer name; then decide again what learns."""
+        """Let layers adopt the layout of stored blobs, then decide again which blobs learn.
+
+        Parameters
+        ----------
+        stored : iterable of (str, sequence of shapes)
+            Layer names, each with the shapes of the layer's stored blobs.
+
+        Raises
+        ------
+        WeightsError
+            A layer cannot take blobs of these shapes.
+        """
         named = self._layers_loaded(last=False)
         found = [(named[name], shapes) for name, shapes in stored if name in named]
         changed = [layer for layer, shapes in found if isinstance(layer, LayoutFromWeights) and layer.adopt_layout(shapes)]
@@ -336,10 +433,30 @@ class Net(PycaffeNet, Hooked):
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: ArrayLike
     ) -> Arrays:
-        """Run from layer start to layer end (both included; default all) and return {name: data} of the outputs.
+        """Run the layers from start to end, and return the outputs.
 
-        inputs: arrays for all input blobs or none, of the blobs' shapes (copied). blobs: names to return beside the outputs.
-        With end, the end layer's tops are returned. The arrays are views: the next run overwrites them.
+        Parameters
+        ----------
+        blobs : sequence of str, optional
+            Names of blobs to return in addition to the outputs.
+        start : str, optional
+            The first layer to run. Default: the net's first layer.
+        end : str, optional
+            The last layer to run; its tops are returned instead of the outputs. Default: the net's last layer.
+        **inputs : array_like
+            Arrays of the input blobs' shapes, by blob name: for all inputs or for none. They are copied.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The data of the outputs and of `blobs`, by name. The arrays are views: the next run overwrites them.
+
+        Raises
+        ------
+        Error
+            An input is missing, unknown or of the wrong shape, a layer is unknown, or another thread runs the net.
+        LayerError
+            A layer cannot run on its bottoms.
         """
         first = 0 if start is None else self.index_of(start)
         last = len(self.layers) - 1 if end is None else self.index_of(end)
@@ -356,9 +473,30 @@ class Net(PycaffeNet, Hooked):
     def backward(
         self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: ArrayLike
     ) -> Arrays:
-        """Run backward from layer start down to layer end and return {name: diff} of the inputs (with end: of its bottoms).
+        """Run backward from layer start down to layer end, and return the inputs' gradients.
 
-        top_diffs: diffs for all of the net's outputs (with start: of that layer's tops), or none.
+        Parameters
+        ----------
+        diffs : sequence of str, optional
+            Names of blobs whose diffs to return in addition.
+        start : str, optional
+            The first layer to run, nearest to the loss. Default: the net's last layer.
+        end : str, optional
+            The last layer to run; its bottoms' diffs are returned instead of the inputs'. Default: the net's first layer.
+        **top_diffs : array_like
+            Diffs by blob name: for all of the net's outputs or for none. With `start`, for the tops of that layer.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The diffs of the inputs and of `diffs`, by name. The arrays are views: the next run overwrites them.
+
+        Raises
+        ------
+        Error
+            A diff is missing, unknown or of the wrong shape, a layer is unknown, or the net has keep="outputs".
+        LayerError
+            A layer needs data that its forward keeps, and has not run forward.
         """
         first = len(self.layers) - 1 if start is None else self.index_of(start)
         last = 0 if end is None else self.index_of(end)
@@ -372,17 +510,52 @@ class Net(PycaffeNet, Hooked):
         return {name: self.blobs[name].diff for name in dict.fromkeys(names)}
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: ArrayLike) -> Arrays:
-        """Run forward on any number of items, in batches of the net's size; return joined copies of all outputs."""
+        """Run forward on any number of items, in batches of the net's size.
+
+        Parameters
+        ----------
+        blobs : sequence of str, optional
+            Names of blobs to return in addition to the outputs.
+        **inputs : array_like
+            Arrays (items, ...) for all inputs, by blob name.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The data (items, ...) of the outputs and of `blobs`, by name, as copies joined over the batches.
+
+        Raises
+        ------
+        Error
+            An input is missing or not an array of numbers, or the inputs differ in their number of items.
+        """
         return forward_all(self, blobs, inputs)
 
     def forward_backward(self) -> float:
-        """Run forward and backward once over all layers; return the loss."""
+        """Run forward and backward once over all layers.
+
+        Returns
+        -------
+        float
+            The loss.
+        """
         loss = self.forward_from_to(0, len(self.layers) - 1)
         self.backward_from_to(len(self.layers) - 1, 0)
         return loss
 
     def forward_from_to(self, start: int, end: int) -> float:
-        """Run layer number start to layer number end (both included) and return their loss (Caffe's ForwardFromTo)."""
+        """Run forward from one layer index to another, as Caffe's ForwardFromTo.
+
+        Parameters
+        ----------
+        start, end : int
+            Indices of the first and the last layer to run, both included.
+
+        Returns
+        -------
+        float
+            The loss of these layers.
+        """
         losses: list[Callable[[], float]] = []
         if not self._loops_asked_for and not gpu_mode():
             if self._has_run or not has_little_work():
@@ -405,7 +578,13 @@ class Net(PycaffeNet, Hooked):
         return sum((loss() for loss in losses), 0.0)
 
     def compile_loops(self, ahead: bool = False) -> None:
-        """Compile the loops that the net's passes run, as the first forward does. ahead: in the background."""
+        """Compile the loops that the net's passes run, as the first forward does.
+
+        Parameters
+        ----------
+        ahead : bool, default False
+            Compile in the background.
+        """
         backward = self.phase == TRAIN
         if not self._loops_asked_for:
             self._loops_asked_for = True
@@ -413,9 +592,21 @@ class Net(PycaffeNet, Hooked):
         compile_loops(self.layers, backward, ahead)
 
     def backward_from_to(self, start: int, end: int) -> None:
-        """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo).
+        """Run backward from one layer index down to another, as Caffe's BackwardFromTo.
 
-        Layers that have not run forward take the blobs as they are. Raises LayerError if one needs what its forward keeps.
+        Layers that have not run forward take the blobs as they are.
+
+        Parameters
+        ----------
+        start, end : int
+            Indices of the first and the last layer to run, both included, with start >= end.
+
+        Raises
+        ------
+        Error
+            The net has keep="outputs", or another thread runs the net.
+        LayerError
+            A layer needs data that its forward keeps, and has not run forward.
         """
         if self.plan.memory:
             raise Error('backward reads blobs that keep="outputs" has freed: make the net with keep="all"')
@@ -445,7 +636,17 @@ class Net(PycaffeNet, Hooked):
     def running(self) -> Iterator[None]:
         """Hold the net during a pass.
 
-        Raises Error if another thread runs the net. In GPU mode kernels run on the net's own stream, and the end waits for it.
+        In GPU mode kernels run on the net's own stream, and the end of the block waits for it.
+
+        Yields
+        ------
+        None
+            The block runs while this thread holds the net.
+
+        Raises
+        ------
+        Error
+            Another thread runs the net.
         """
         if not self.lock.acquire(blocking=False):  # reentrant: a thread that holds net.lock may run the net
             raise Error(
@@ -467,7 +668,7 @@ class Net(PycaffeNet, Hooked):
         return gpu.running(self._stream)
 
     def reshape(self) -> None:
-        """Propagate the input blobs' shapes through all layers. forward does so, too."""
+        """Propagate the input blobs' shapes through all layers, as forward also does."""
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
 
@@ -494,10 +695,24 @@ class Net(PycaffeNet, Hooked):
             blob.zero_diff()
 
     def copy_from(self, weights: str | PathLike[str] | WeightsFile) -> LoadReport:
-        """Load weights by layer name from a .caffemodel of any version, a .caffemodel.h5, .safetensors or .npz.
+        """Load weights by layer name.
 
-        Layers that the file lacks keep their values and are listed in the report, unless earlier layers own all their blobs.
-        Raises WeightsError when a layer's blobs differ in number or shape.
+        Layers that the file lacks keep their values. The report lists them, unless earlier layers own all their blobs.
+
+        Parameters
+        ----------
+        weights : str or path or WeightsFile
+            A .caffemodel of any version, a .caffemodel.h5, .safetensors or .npz file.
+
+        Returns
+        -------
+        LoadReport
+            Layers that got weights, layers that got none, and the file's unused layers.
+
+        Raises
+        ------
+        WeightsError
+            The file cannot be read, or a layer's blobs differ in number or shape.
         """
         file = weights if isinstance(weights, WeightsFile) else read_weights(weights)
         report = LoadReport(str(file.path))
@@ -551,7 +766,20 @@ class Net(PycaffeNet, Hooked):
                 blob.data.reshape(-1)[...] = given.array.reshape(-1)[: blob.count]
 
     def share_with(self, other: Net) -> None:
-        """Share other's weights with this net's layers, by layer name (as test nets do with their train net)."""
+        """Share another net's weights with this net, by layer name.
+
+        Test nets share their train net's weights in this way.
+
+        Parameters
+        ----------
+        other : Net
+            The net that owns the weights.
+
+        Raises
+        ------
+        LayerError
+            A layer's weights have other shapes in the other net.
+        """
         kept = [layer for layer in other.layers if layer.blobs or choice_of(layer)]
         self.take_layouts((layer.name, [blob.shape for blob in layer.blobs]) for layer in kept)
         own = _namesakes(self.layers)
@@ -564,9 +792,21 @@ class Net(PycaffeNet, Hooked):
                     blob.share_data(source)  # not the diff: each net computes its own gradients
 
     def save(self, path: str | PathLike[str], *, diffs: bool = False) -> None:
-        """Write the net with its weights as a .caffemodel, and with diffs their diffs.
+        """Write the net with its weights as a .caffemodel.
 
-        If path ends in .h5, .safetensors or .npz, only the weights are written; the last two take no diffs.
+        Parameters
+        ----------
+        path : str or path
+            The file. If it ends in .h5, .safetensors or .npz, only the weights are written, in this format.
+        diffs : bool, default False
+            Write the weights' diffs too. .safetensors and .npz take none.
+
+        Raises
+        ------
+        WeightsError
+            The format cannot store diffs, or two layers of one name.
+        Error
+            The file cannot be written.
         """
         each = [layer.blobs for layer in self.layers] if self._has_namesakes else ()
         write_weights(path, self.param, self.params, diffs=diffs, each=each)
@@ -575,14 +815,30 @@ class Net(PycaffeNet, Hooked):
 
     @property
     def forks(self) -> dict[str, Choice]:
-        """By layer name: the fork's kind of a layer whose type differs between forks, and what decided it.
+        """The fork's version of each layer whose type differs between forks, with its reason, by layer name.
 
-        Layers of other types are missing, and so are those that the weights will decide.
+        Layers of other types are missing, and so are layers that the weights will decide.
         """
         return {layer.name: choice for layer in self.layers if (choice := choice_of(layer))}
 
     def index_of(self, layer: str) -> int:
-        """Return the index in net.layers and net.nodes of the first layer of this name. Raises Error."""
+        """Return the index of the first layer of this name.
+
+        Parameters
+        ----------
+        layer : str
+            The layer's name.
+
+        Returns
+        -------
+        int
+            The index in net.layers and net.nodes.
+
+        Raises
+        ------
+        Error
+            The net has no layer of this name.
+        """
         for i, node in enumerate(self.nodes):
             if node.layer.name == layer:
                 return i

@@ -113,11 +113,21 @@ class Python(Layer):
 
 
 def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> None:
-    """Let `type: "Python"` layers import the module called name. Its code runs when a net that uses it is built.
+    """Let `type: "Python"` layers import a module.
 
-    folder: the folder of its file or package, if that is not on sys.path. For a.b the package a is looked up there, with all
-    its content; no other module in the folder can be imported. A module caffe.b is yours, and makes `import caffe` mean
-    minicaffe: serve_as_caffe.
+    Its code runs when a net that uses it is built.
+
+    Parameters
+    ----------
+    name : str
+        The module's name.
+    folder : str or path, optional
+        The folder of its file or package, if this is not on sys.path.
+        For a.b the package a is looked up there, with all its content. No other module in the folder can be imported.
+
+    Notes
+    -----
+    A module caffe.b is yours, and makes `import caffe` mean minicaffe: serve_as_caffe.
     """
     package = name.partition(".")[0]
     if package == "caffe":

@@ -28,11 +28,25 @@ Scale = float | NDArray[np.float64]
 
 
 def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
-    """Return an image file as (H, W, 3) blue, green, red.
+    """Return an image file as an array.
 
     It is rotated by its EXIF orientation, as by cv2.imread since OpenCV 3.1.
+    Grey is repeated, transparency is dropped, and 16 bits become 8.
 
-    Grey is repeated, transparency is dropped, 16 bits become 8. Raises DataError.
+    Parameters
+    ----------
+    path : str or path
+        The image file.
+
+    Returns
+    -------
+    (H, W, 3) ndarray
+        uint8 pixels in the order blue, green, red.
+
+    Raises
+    ------
+    DataError
+        The file cannot be read as an image.
     """
     return read_image(path)
 

@@ -43,10 +43,23 @@ READ = ("rois", "cls_prob", "bbox_pred")
 class Detections:
     """The objects found in one image, best score first.
 
-    boxes: (n, 4) as x1, y1, x2, y2 in pixels of the image, corners inclusive. scores: (n,). classes: (n,), 0 is background.
-    sources: (n,), which roi of the net each comes from; of an SSD net, which row of DetectionOutput; None if that is not known.
-    best: the highest score of all boxes, without the background; None if that is not known.
-    Raises Error for boxes or scores that are NaN or infinite.
+    Attributes
+    ----------
+    boxes : (n, 4) ndarray
+        float32 boxes as x1, y1, x2, y2 in pixels of the image, corners inclusive.
+    scores : (n,) ndarray
+        float32 scores.
+    classes : (n,) ndarray
+        int64 class indices. 0 is the background.
+    sources : (n,) ndarray or None
+        The net's roi of each object; for an SSD net, its row of DetectionOutput. None if unknown.
+    best : float or None
+        The highest score of all boxes, without the background. None if unknown.
+
+    Raises
+    ------
+    Error
+        Boxes or scores are NaN or infinite.
     """
 
     boxes: Floats

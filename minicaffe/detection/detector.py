@@ -36,15 +36,50 @@ Path = str | PathLike[str]
 
 
 class Detector:
-    """A net of phase TEST that finds objects. A call on an image returns Detections.
+    """A net of phase TEST that finds objects in images.
 
-    The net's settings (net.settings) define an image's scale, its means and the NMS. For an SSD, RefineDet, YOLO, MS-CNN,
-    SqueezeDet, UltraFace or MTCNN (is_ssd) means (blue, green, red; default 104, 117, 123, an UltraFace's 127, an MTCNN's
-    127.5) are subtracted, and scale_factor multiplies the rest (default 1, of these two 1/128). classes: names by class index,
-    the background first (default: VOC's for 21 classes, COCO's for 81, text for a CTPN's, face for an SSH's, an UltraFace's and
-    an MTCNN's, else None). threshold: the least score, from 0 to 1 (default 0.5, an UltraFace's and an MTCNN's 0.7).
-    max_detections: the most for an image.
-    Raises Error for a net that is no detector.
+    Call it on an image: it returns `Detections`.
+    The net's settings (net.settings) define an image's scale, its means and the NMS.
+
+    Parameters
+    ----------
+    net : Net
+        The net.
+    classes : sequence of str, optional
+        Names by class index, the background first.
+        Default: VOC's for 21 classes and COCO's for 81. For a CTPN "text"; for an SSH, an UltraFace and an MTCNN "face".
+        Otherwise None.
+    threshold : float, optional
+        The least score, from 0 to 1. Default: 0.5; for an UltraFace and an MTCNN 0.7.
+    max_detections : int, default 100
+        The most objects of an image.
+    means : sequence of float, optional
+        The means to subtract, if `is_ssd`: blue, green, red.
+        Default: 104, 117, 123; for an UltraFace 127, for an MTCNN 127.5.
+    scale_factor : float, optional
+        The factor for the pixels after subtraction, if `is_ssd`. Default: 1; for an UltraFace and an MTCNN 1/128.
+
+    Attributes
+    ----------
+    net : Net
+        The net.
+    family : Family
+        The kind of detector, which defines how objects are found.
+    classes : sequence of str or None
+        Names by class index.
+    threshold : float
+        The least score.
+    max_detections : int
+        The most objects of an image.
+    means : sequence of float
+        The means to subtract, if `is_ssd`: blue, green, red.
+    scale_factor : float
+        The factor for the pixels after subtraction, if `is_ssd`.
+
+    Raises
+    ------
+    Error
+        The net is no detector, or an argument does not fit it.
     """
 
     def __init__(
@@ -78,10 +113,26 @@ class Detector:
         return self.family.has_fixed_size
 
     def __call__(self, image: Path | Image.Image | NDArray[np.uint8], *, proposals: ArrayLike | None = None) -> Detections:
-        """Return the objects in an image: a file, a Pillow image, or an array (H, W, 3) in the order blue, green, red.
+        """Return the objects in an image.
 
-        proposals: boxes (R, 4) as x1, y1, x2, y2 in pixels of the image, for a net that takes rois (Fast R-CNN).
-        Raises DataError for what is no image, Error for missing or unexpected proposals.
+        Parameters
+        ----------
+        image : str or path or PIL.Image.Image or ndarray
+            A file, a Pillow image, or a uint8 array (H, W, 3) in the order blue, green, red.
+        proposals : array_like, optional
+            Boxes (R, 4) as x1, y1, x2, y2 in pixels of the image, for a net that takes rois (Fast R-CNN).
+
+        Returns
+        -------
+        Detections
+            The objects, best score first.
+
+        Raises
+        ------
+        DataError
+            `image` is no image.
+        Error
+            Proposals are missing or unexpected.
         """
         self.family.check_proposals(self.net, proposals is not None)
         options = FindOptions(self.threshold, self.max_detections, proposals, means=self.means, scale_factor=self.scale_factor)
@@ -101,17 +152,60 @@ def load(  # noqa: PLR0913 - public, by keyword
     strict: bool | None = None,
     fork: str = "",
 ) -> Detector:
-    """Return the detector of a test prototxt, or of a Net, with the weights in a file of any format.
+    """Return the detector of a test prototxt, or of a Net.
 
-    Of an MTCNN give det1; det2 and det3 are found beside it, and a Net of them all is made.
-    cfg: the settings that the net was trained with: a yml of py-faster-rcnn, a dict of its keys ({"TEST": {"NMS": 0.4}}), or
-    DetectionSettings. Only for a prototxt: a Net has its settings. An SSD net takes none; an MS-CNN takes
-    TRAIN.BBOX_NORMALIZE_TARGETS, _MEANS and _STDS, a SqueezeDet and a YOLO v2 without its last layer TEST.ANCHORS, an
-    MTCNN TEST.MIN_FACE, TEST.PYRAMID_FACTOR and TEST.STAGE_THRESHOLDS. Without
-    cfg the images of an SSH's prototxt are scaled as by SSH's settings.
-    classes: the names in the net's order, the background first; or a file, one name a line. strict, fork: as Net's, for a
-    prototxt. The rest: see Detector.
-    Layers that the weights lack produce a warning. Raises Error, PrototxtError, WeightsError, SettingsError.
+    Layers that the weights lack produce a warning.
+
+    Parameters
+    ----------
+    net : str or path or Net
+        The test prototxt, or a Net. For an MTCNN give det1.
+        det2 and det3 are found next to it, and a Net of all three is made.
+    weights : str or path, optional
+        A weights file of any format.
+    cfg : str or path or mapping or DetectionSettings, optional
+        The settings that the net was trained with, only for a prototxt: a Net has its settings.
+        A yml file of py-faster-rcnn, a dict of its keys such as ``{"TEST": {"NMS": 0.4}}``, or DetectionSettings.
+        Without it, images of an SSH's prototxt are scaled as by SSH's settings.
+    classes : str or path or sequence of str, optional
+        The names in the net's order, the background first; or a file with one name a line. Default: as for `Detector`.
+    threshold : float, optional
+        The least score, from 0 to 1. Default: as for `Detector`.
+    max_detections : int, default 100
+        The most objects of an image.
+    means : sequence of float, optional
+        The means to subtract: blue, green, red. As for `Detector`.
+    scale_factor : float, optional
+        The factor for the pixels after subtraction. As for `Detector`.
+    strict : bool, optional
+        As for `Net`, for a prototxt.
+    fork : str, optional
+        As for `Net`, for a prototxt.
+
+    Returns
+    -------
+    Detector
+        The detector, with its weights.
+
+    Raises
+    ------
+    Error
+        The net is no detector, or an argument does not fit it.
+    PrototxtError
+        The prototxt cannot be read.
+    WeightsError
+        The weights cannot be read, or do not fit the net.
+    SettingsError
+        A setting of `cfg` is unknown or has a wrong value.
+
+    Notes
+    -----
+    Some nets take few settings or none:
+
+    - SSD: none.
+    - MS-CNN: TRAIN.BBOX_NORMALIZE_TARGETS, TRAIN.BBOX_NORMALIZE_MEANS and TRAIN.BBOX_NORMALIZE_STDS.
+    - SqueezeDet, and YOLO v2 without its last layer: TEST.ANCHORS.
+    - MTCNN: TEST.MIN_FACE, TEST.PYRAMID_FACTOR and TEST.STAGE_THRESHOLDS.
     """
     own = None if cfg is None else settings_from(cfg)
     if not isinstance(net, Net):  # nobody else uses this net, so its other blobs need not be kept

@@ -41,9 +41,35 @@ def transformer_of(
 
 
 class Classifier(Net):
-    """A net in TEST with weights, and a Transformer for its images, whose setters take the arguments.
+    """A net in TEST with weights, and a Transformer for its images, as pycaffe's caffe.Classifier.
 
-    image_dims: (height, width) to which images are resized before they are cropped to the net's input; default: its size.
+    Parameters
+    ----------
+    model_file : str or path
+        The prototxt.
+    pretrained_file : str or path
+        The weights.
+    image_dims : sequence of int, optional
+        The (height, width) to which images are resized before they are cropped to the net's input. Default: its size.
+    mean : array_like, optional
+        The mean to subtract: (C,), (H, W) or (C, H, W), channels in the net's order.
+    input_scale : float, optional
+        A factor for the image after the mean is subtracted.
+    raw_scale : float, optional
+        A factor for the image before the mean is subtracted: 255 for images in [0, 1].
+    channel_swap : sequence of int, optional
+        The order of channels: (2, 1, 0) takes red, green, blue to blue, green, red.
+    strict : bool, optional
+        As for `Net`.
+
+    Attributes
+    ----------
+    transformer : Transformer
+        Prepares images for the net's first input.
+    crop_dims : (2,) ndarray
+        The height and width of the net's input.
+    image_dims : (2,) ndarray
+        The height and width to which images are resized.
     """
 
     def __init__(  # noqa: PLR0917 - pycaffe's signature
@@ -64,9 +90,24 @@ class Classifier(Net):
         self.image_dims = np.array(self.crop_dims if image_dims is None else image_dims)
 
     def predict(self, inputs: Sequence[ArrayLike], oversample: bool = True) -> NDArray[np.float32]:
-        """Return the net's first output (images, classes) for images (H, W, C) in [0, 1].
+        """Return the net's first output for images.
 
-        oversample: the mean over ten crops (corners, centre, mirrored) instead of the centre. Raises Error without images.
+        Parameters
+        ----------
+        inputs : sequence of array_like
+            Images (H, W, C) in [0, 1].
+        oversample : bool, default True
+            Return the mean over ten crops (corners, centre, mirrored) instead of the centre crop's output.
+
+        Returns
+        -------
+        (images, classes) ndarray
+            The output for each image.
+
+        Raises
+        ------
+        Error
+            There are no images, or a crop does not fit into them.
         """
         if not len(inputs):
             raise Error("predict needs at least one image")

@@ -40,10 +40,27 @@ class Weight:
 
 
 class CaffeNet(nn.Module):
-    """A Net's layers as Modules under the layers' names ("." becomes "_"); made by to_torch.
+    """A Net's layers as Modules under the layers' names ("." becomes "_"), made by `to_torch`.
 
-    module(*inputs) or module(data=..., im_info=...) gives {name: tensor} of the outputs; loss(...) the weighted sum of the
-    losses. inputs: the net's inputs and the tops of the layers that read data. outputs: tops that no layer reads.
+    ``module(*inputs)`` or ``module(data=..., im_info=...)`` returns a dict of the outputs' tensors.
+
+    Parameters
+    ----------
+    net : Net
+        The net.
+    forms : mapping of str to callable
+        Makers of Modules for your own types, as for `to_torch`.
+
+    Attributes
+    ----------
+    inputs : list of str
+        The net's inputs and the tops of the layers that read data.
+    outputs : list of str
+        The tops that no layer reads.
+    steps : list of Step
+        The layers in order.
+    layer_modules : dict of str to str
+        The Module's name of each layer with weights, by layer name.
     """
 
     def __init__(self, net: Net, forms: Mapping[str, Form]) -> None:
@@ -92,7 +109,27 @@ class CaffeNet(nn.Module):
                 setattr(module, name, owner.tensor)
 
     def forward(self, *arrays: Tensor, blobs: Sequence[str] = (), **inputs: Tensor) -> dict[str, Tensor]:
-        """Return {name: tensor} of the outputs and of the given blobs. arrays: the inputs in order; inputs: by name."""
+        """Return the tensors of the outputs and of the given blobs.
+
+        Parameters
+        ----------
+        *arrays : torch.Tensor
+            The inputs in order.
+        blobs : sequence of str, optional
+            Names of blobs to return in addition.
+        **inputs : torch.Tensor
+            Inputs by name.
+
+        Returns
+        -------
+        dict of str to torch.Tensor
+            The tensors by blob name.
+
+        Raises
+        ------
+        Error
+            An input is missing or unknown, or the net lacks a blob.
+        """
         wanted = list(dict.fromkeys([*self.outputs, *blobs]))
         values, _ = self._run(arrays, inputs, set(wanted))
         missing = [name for name in wanted if name not in values]
@@ -101,7 +138,25 @@ class CaffeNet(nn.Module):
         return {name: values[name] for name in wanted}
 
     def loss(self, *arrays: Tensor, **inputs: Tensor) -> Tensor:
-        """Return the loss: the sum of the tops that have a loss_weight, each times its loss_weight."""
+        """Return the loss: the sum of the tops that have a loss_weight, each times its loss_weight.
+
+        Parameters
+        ----------
+        *arrays : torch.Tensor
+            The inputs in order.
+        **inputs : torch.Tensor
+            Inputs by name.
+
+        Returns
+        -------
+        torch.Tensor
+            The loss, a scalar.
+
+        Raises
+        ------
+        Error
+            An input is missing or unknown, or no top has a loss_weight.
+        """
         _, losses = self._run(arrays, inputs, set())
         if not losses:
             raise Error("the net has no loss: no top has a loss_weight")
@@ -130,7 +185,22 @@ class CaffeNet(nn.Module):
         return values, losses
 
     def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """Return groups for a torch optimizer, by lr_mult and decay_mult. Frozen weights are left out."""
+        """Return parameter groups for a torch optimizer, by lr_mult and decay_mult.
+
+        Frozen weights are left out.
+
+        Parameters
+        ----------
+        lr : float
+            The learning rate that lr_mult multiplies.
+        weight_decay : float, default 0
+            The weight decay that decay_mult multiplies.
+
+        Returns
+        -------
+        list of dict
+            Groups with "params", "lr" and "weight_decay".
+        """
         groups: dict[tuple[float, float], list[Tensor]] = {}
         for weight in self._weights:
             if isinstance(weight.tensor, nn.Parameter) and weight.tensor.requires_grad:
@@ -142,7 +212,18 @@ class CaffeNet(nn.Module):
 
     @torch.no_grad()
     def copy_to(self, net: Net) -> None:
-        """Write the weights into a Net with the same layers, to save them as a caffemodel. Raises Error if shapes differ."""
+        """Write the weights into a Net with the same layers, to save them as a caffemodel.
+
+        Parameters
+        ----------
+        net : Net
+            The net whose blobs are overwritten.
+
+        Raises
+        ------
+        Error
+            A weight has another shape in the net.
+        """
         layers = weight_layers(net.layers)
         for layer, name in self.layer_modules.items():
             module = getattr(self, name)
@@ -155,10 +236,26 @@ class CaffeNet(nn.Module):
 
 
 def to_torch(net: Net, forms: Mapping[str, Form] | None = None) -> CaffeNet:
-    """Return net, with copies of its weights, as a torch Module. It is in training mode if the net's phase is TRAIN.
+    """Return a net, with copies of its weights, as a torch Module.
 
-    forms: makers of Modules for your own types, by layer type (or a Python layer's class): a function of (layer, bottoms,
-    tops), or minicaffe.torch.OurLayer.
-    Raises LayerError for a layer without a form; it names the layer and its place.
+    The Module is in training mode if the net's phase is TRAIN.
+
+    Parameters
+    ----------
+    net : Net
+        The net.
+    forms : mapping of str to callable, optional
+        Makers of Modules for your own types, by layer type (or a Python layer's class).
+        A maker is a function of (layer, bottoms, tops), or minicaffe.torch.OurLayer.
+
+    Returns
+    -------
+    CaffeNet
+        The Module.
+
+    Raises
+    ------
+    LayerError
+        A layer has no form. The error names the layer and its place.
     """
     return CaffeNet(net, forms or {})

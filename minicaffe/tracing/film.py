@@ -68,18 +68,49 @@ FileName = str | os.PathLike[str]
 
 
 class Film:
-    """A context manager that leaves frames in folder, at both ends of its block and every `every` iterations of the training.
+    """A context manager that records a training as frames in a folder.
 
-    A frame shows the losses so far, the results of the solver's tests, the learning rate, the filters of the first layer that
-    has some, and the net's results.
+    It writes a frame at both ends of its block, and every `every` iterations of the training.
+    A frame shows the losses so far, the results of the solver's tests, and the learning rate.
+    It also shows the filters of the first layer that has some, and the net's results.
 
-    net: a test prototxt of the detector that is trained, or a Detector. It is shown images, a list of files (default: the
-    roidb's first images). Without net, a classifier with a test net is shown that net's first batch; any other net is shown
-    nothing. classes: the names, the background's first.
-    Make the film after set_roidb and restore. It does not change the training: it has its own net, data and random numbers. A
-    folder that already holds frames is continued, and frames after solver.iter are replaced. On several ranks, rank 0 writes.
-    `note` is the reason why only losses and filters are shown, or "".
-    Raises Error for a net that is no detector or has other layers, and for a folder with a film of other photos.
+    Parameters
+    ----------
+    solver : SGDSolver
+        The solver of the training.
+    folder : str or path
+        The folder of the frames. A film in it is continued, and frames after solver.iter are replaced.
+    every : int, default 100
+        Iterations from frame to frame.
+    net : str or path or Detector, optional
+        The detector that is trained, as a test prototxt or a Detector. It is shown `images`.
+        By default, a classifier with a test net is shown that net's first batch; any other net is shown nothing.
+    images : sequence of str or path, optional
+        Image files for `net`. Default: the roidb's first images.
+    classes : sequence of str, optional
+        Names by class index, the background first.
+
+    Attributes
+    ----------
+    solver : SGDSolver
+        The solver of the training.
+    folder : Path
+        The folder of the frames.
+    every : int
+        Iterations from frame to frame.
+    note : str
+        The reason why only losses and filters are shown, or "".
+
+    Raises
+    ------
+    Error
+        The net is no detector or has other layers, or the folder holds a film of other photos.
+
+    Notes
+    -----
+    Make the film after set_roidb and restore.
+    It does not change the training: it has its own net, data and random numbers.
+    On several ranks, rank 0 writes.
     """
 
     def __init__(
@@ -138,7 +169,18 @@ class Film:
         self._recording = False
 
     def write(self, path: FileName | None = None) -> Path:
-        """Write the page; return its path (default: film.html in the folder)."""
+        """Write the frames as one HTML page.
+
+        Parameters
+        ----------
+        path : str or path, optional
+            The page. Default: film.html in the folder.
+
+        Returns
+        -------
+        Path
+            The page's path.
+        """
         target = Path(path) if path else unlinked(self.folder / PAGE)
         if not self.solver.exchange.rank:
             write_film(self.folder, target)

@@ -57,16 +57,49 @@ OnStep = Callable[[Step], None]
 
 
 class Tracer:
-    """A context manager that traces the net in its block. `trace` holds the result; write(path) writes it as a page.
+    """A context manager that traces the net in its block.
 
-    path: of a page to write at the end of the block, also if a layer fails. backward: whether to record backward passes. image:
-    the picture (H, W, 3), BGR, in the net's input, to show with the result. classes: the names of the classes, a detector's
-    with the background first (default: VOC's for a detector of 21 classes, COCO's for 81). notes: shown on the page.
-    tile_bytes: the most bytes of the pictures of maps, 0 for none. on_step: called after each step.
-    gradient: what backward starts from, in words, for the page. steps_to_come: the number of steps at the end of this pass,
-    None before the first forward.
-    options: of the command line, for the commands that the page shows. tours: those that the page offers, from tours.load_tour.
-    A second forward pass replaces the first.
+    `trace` holds the result. A second forward pass replaces the first.
+
+    Parameters
+    ----------
+    net : Net, optional
+        The net. Without it, make a net in the block with ``Net(file, watch=tracer.watch)``.
+        That net is traced from its first layer's setup on.
+    path : str or path, optional
+        The page to write at the end of the block, also if a layer fails.
+    backward : bool, default True
+        Record backward passes.
+    image : (H, W, 3) ndarray, optional
+        uint8 pixels (blue, green, red) of the picture in the net's input, to show with the result.
+    classes : sequence of str, optional
+        The names of the classes; for a detector with the background first.
+        Default: VOC's for a detector of 21 classes, COCO's for 81.
+    notes : iterable of str, optional
+        Lines to show on the page.
+    tile_bytes : int, default 8 MiB
+        The most bytes of the pictures of maps. 0: none.
+    on_step : callable, optional
+        Called with each Step after it.
+
+    Attributes
+    ----------
+    net : Net or None
+        The net.
+    steps : list of Step
+        The steps so far.
+    steps_to_come : int or None
+        The number of steps at the end of this pass. None before the first forward.
+    error : Failure or None
+        The layer that failed, and its error.
+    notes : list of str
+        Lines to show on the page.
+    gradient : str
+        The start of backward, in words, for the page.
+    options : str
+        Options of the command line, for the commands that the page shows.
+    tours : list of Tour
+        The tours that the page offers, from tours.load_tour.
     """
 
     def __init__(
@@ -122,15 +155,45 @@ class Tracer:
         return self._trace or self._collect()
 
     def trace_from(self, first: int, before: Trace) -> Trace:
-        """Return `trace`, with the facts of layers before number `first` taken from the trace `before`."""
+        """Return `trace`, with the facts of the first layers taken from an earlier trace.
+
+        Parameters
+        ----------
+        first : int
+            The index of the first layer that is not taken.
+        before : Trace
+            The earlier trace.
+
+        Returns
+        -------
+        Trace
+            The trace.
+        """
         return self._collect(before.layers[:first])
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the trace as a page."""
+        """Write the trace as an HTML page.
+
+        Parameters
+        ----------
+        path : str or path
+            The page.
+        """
         write_page(page(self.trace), path)
 
     def layer_of(self, step: Step) -> Layer:
-        """Return the layer that made a step."""
+        """Return the layer that made a step.
+
+        Parameters
+        ----------
+        step : Step
+            A step of this trace.
+
+        Returns
+        -------
+        Layer
+            The layer.
+        """
         return self._layers()[step.layer]
 
     def _repr_html_(self) -> str:
@@ -139,7 +202,17 @@ class Tracer:
         return trace_html(self.trace)
 
     def watch(self, net: Net, layer: Layer, moment: str) -> None:
-        """Record a layer's setup and reshape. Pass it to Net(file, watch=...)."""
+        """Record a layer's setup and reshape. Pass this method to ``Net(file, watch=...)``.
+
+        Parameters
+        ----------
+        net : Net
+            The net so far.
+        layer : Layer
+            The layer.
+        moment : {"created", "setup", "reshape"}
+            The step just done.
+        """
         if moment == "created":
             self.net, self._making = net, layer
             self._attach(net)
@@ -162,7 +235,13 @@ class Tracer:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """In the block, record nothing."""
+        """Record nothing in the block.
+
+        Yields
+        ------
+        None
+            The block runs without the hooks.
+        """
         self.detach()
         try:
             yield
@@ -265,7 +344,15 @@ class Tracer:
             self.on_step(step)
 
     def continue_from(self, other: Tracer, end: int) -> None:
-        """Take the forward steps of layers before number `end` from another tracer, whose net has the same first layers."""
+        """Take the forward steps of the first layers from another tracer, whose net has the same first layers.
+
+        Parameters
+        ----------
+        other : Tracer
+            The other tracer.
+        end : int
+            The index of the first layer that is not taken.
+        """
         self.steps += other.steps[other._place(0) : other._place(end)]
         self._ran = {i: ran for i, ran in other._ran.items() if i < end}
         self._went_forward = {i for i in other._went_forward if i < end}

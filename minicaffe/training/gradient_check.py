@@ -33,7 +33,17 @@ class GradientError(Error):
 
 @dataclass(frozen=True)
 class GradientReport:
-    """The number of elements compared, and the largest relative error with its place."""
+    """The result of a gradient check.
+
+    Attributes
+    ----------
+    elements : int
+        The number of elements compared.
+    worst : float
+        The largest relative error.
+    where : str
+        The element with the largest error, with its analytic and numeric gradient.
+    """
 
     elements: int
     worst: float
@@ -48,11 +58,41 @@ def check_gradient(
     bottom_indices: Sequence[int] | None = None,
     **options: Any,
 ) -> GradientReport:
-    """Check the gradients of a layer on the given bottoms. layer: a LayerParameter, or the text inside `layer { }`.
+    """Check the gradients of a layer on the given bottoms, in float64.
 
-    bottom_indices: the bottoms to check; default: all but the layer's index_bottoms. Of the learnable blobs,
-    those whose param_propagate_down is True are checked.
-    options: see check_layer_gradient. Raises GradientError.
+    Backward is compared with central differences of forward.
+    Learnable blobs whose param_propagate_down is True are checked too.
+
+    Parameters
+    ----------
+    layer : str or LayerParameter
+        The layer, or the text inside ``layer { }``.
+    *bottoms : array_like
+        The bottoms' values.
+    tops : int, default 1
+        The number of tops.
+    phase : Phase, default TRAIN
+        TRAIN or TEST.
+    bottom_indices : sequence of int, optional
+        The bottoms to check. Default: all except the layer's index_bottoms.
+    **options
+        Options of `check_layer_gradient`: step, tolerance, kink, kink_range and seed.
+
+    Returns
+    -------
+    GradientReport
+        The number of elements compared, and the largest relative error with its place.
+
+    Raises
+    ------
+    GradientError
+        A gradient is wrong, or there is no element to check.
+
+    Notes
+    -----
+    The objective is the sum of the tops, weighted at random.
+    Source: the idea of Caffe's test_gradient_check_util.hpp, with its kink range.
+    The tolerance is relative to each blob's gradients, so small gradients are checked as strictly as large ones.
     """
     for name in options:
         if name not in OPTIONS:
@@ -86,9 +126,37 @@ def check_layer_gradient(  # noqa: PLR0913 - public, by keyword
 ) -> GradientReport:
     """Check the gradients of a connected float64 layer.
 
-    kink, kink_range: elements with |x - kink| <= kink_range are left out, since forward is not differentiable at the kink.
-    seed: for the top weights, and for the layer's random numbers, which are the same in every run.
-    Raises GradientError when |analytic - numeric| > tolerance * max(|analytic|, |numeric|, rms of the blob's gradient).
+    Parameters
+    ----------
+    layer : Layer
+        The layer.
+    bottom, top : sequence of Blob
+        The blobs that the layer is connected to.
+    bottom_indices : sequence of int, optional
+        The bottoms to check. Default: all except the layer's index_bottoms.
+    step : float, default 1e-5
+        Half the distance of the central differences.
+    tolerance : float, default 1e-4
+        The largest relative error. It is relative to the larger of both gradients and the rms of the blob's gradient.
+    kink : float, optional
+        An input value at which forward is not differentiable.
+    kink_range : float, default 0
+        Elements with ``|x - kink| <= kink_range`` are left out.
+    seed : int, default 1701
+        For the top weights, and for the layer's random numbers, which are the same in every run.
+
+    Returns
+    -------
+    GradientReport
+        The number of elements compared, and the largest relative error with its place.
+
+    Raises
+    ------
+    GradientError
+        A gradient is wrong: ``|analytic - numeric| > tolerance * max(|analytic|, |numeric|, rms)``.
+        Or there is no element to check.
+    Error
+        The layer is not float64.
     """
     if layer.dtype != np.float64:
         raise Error(f"check_gradient needs a float64 layer; {layer.name or type(layer).__name__} has {layer.dtype}")

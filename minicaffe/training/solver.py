@@ -49,10 +49,21 @@ SolverFile = str | os.PathLike[str] | caffe_pb2.SolverParameter
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress after `iteration` updates.
+    """The progress of a training after an update.
 
-    loss: the smoothed loss (average_loss). rate: iterations per second since step or solve began. lr: of the next update, as in
-    the log's line of this iteration; at the end, of the last update. With lr_policy "plateau" the next loss may still lower it.
+    Attributes
+    ----------
+    iteration : int
+        The number of updates.
+    loss : float
+        The smoothed loss, over average_loss iterations.
+    last_loss : float
+        The loss of the last iteration.
+    lr : float
+        The learning rate of the next update, as in the log's line of this iteration; at the end, of the last update.
+        With lr_policy "plateau" the next loss may still lower it.
+    rate : float
+        Iterations per second since step or solve began.
     """
 
     iteration: int
@@ -63,20 +74,55 @@ class Progress:
 
 
 class SGDSolver:
-    """A solver that trains a net by a solver prototxt or a SolverParameter.
+    """A solver that trains a net by SGD with momentum and weight decay.
 
     Every `display` iterations it logs lines like Caffe's to the logger "minicaffe.solver".
 
-    settings: the detection settings of its nets (default: the current ones), which decide whether box targets are normalised,
-    and so what a snapshot folds into the box layers. strict, fork: as Net's, for its nets; strict for its own file, too.
-    seed: overrides the solver's random_seed. folder: where to search the files that a SolverParameter names (default: the
-    working directory).
+    Parameters
+    ----------
+    solver : str or path or SolverParameter
+        The solver prototxt, or its content.
+    settings : DetectionSettings, optional
+        The detection settings of its nets. Default: the current ones.
+        They decide if box targets are normalised, and so the values that a snapshot folds into the box layers.
+    fork : str, optional
+        As for `Net`, for its nets.
+    seed : int, optional
+        Overrides the solver's random_seed.
+    folder : str or path, optional
+        The folder of the files that a SolverParameter names. Default: the working directory.
+    strict : bool, optional
+        As for `Net`, for its nets and for the solver prototxt.
 
-    net, test_nets, iter, lr, param: as in pycaffe. history: the update rule's arrays of the learnable blobs' shapes: the first
-    array of every blob, then the second ones. stopped: whether a request ended the last step or test.
-    exchange: the communication with other ranks that train the same net (minicaffe.mpi).
+    Attributes
+    ----------
+    net : Net
+        The net that is trained.
+    test_nets : list of Net
+        The test nets.
+    iter : int
+        The number of updates so far.
+    param : SolverParameter
+        The solver prototxt's content.
+    settings : DetectionSettings
+        The detection settings of its nets.
+    folder : Path
+        The folder of the files that the solver names.
+    stopped : bool
+        True if a request ended the last step or test.
+    exchange : Exchange
+        The communication with other ranks that train the same net (minicaffe.mpi).
 
-    Raises SolverError for an incomplete solver, and for a loss that is not finite (before the update).
+    Raises
+    ------
+    SolverError
+        The solver is incomplete. In training: the loss is not finite; the weights are not updated.
+
+    Notes
+    -----
+    An iteration sums the gradients of iter_size passes, clips them, divides them by iter_size, and adds the weight decay.
+    The update rule then applies lr * lr_mult.
+    Source: Caffe's solver.cpp and solvers/sgd_solver.cpp. The interface is pycaffe's.
     """
 
     type: ClassVar[str] = "SGD"
@@ -138,13 +184,33 @@ class SGDSolver:
         """Raise SolverError for parameters that the rule does not support."""
 
     def gradient_to_step(self, diff: NDArray[Any], history: Sequence[NDArray[Any]], rate: float) -> None:
-        """Turn diff, in place, from the gradient into the step to subtract from the weights; update the histories."""
+        """Turn the gradient into the step to subtract from the weights, and update the histories.
+
+        Parameters
+        ----------
+        diff : ndarray
+            The gradient, overwritten with the step.
+        history : sequence of ndarray
+            The rule's histories, of diff's shape, overwritten.
+        rate : float
+            The learning rate.
+        """
         updates.sgd(diff, history[0], rate, self.param.momentum)
 
     def kernel(self, rate: float) -> Rule:
         """Return gradient_to_step as a rule of cuda/updates.cu.
 
         A class that overrides only gradient_to_step updates on the host in GPU mode too.
+
+        Parameters
+        ----------
+        rate : float
+            The learning rate.
+
+        Returns
+        -------
+        Rule
+            The rule with its numbers.
         """
         return Rule("SGD", rate, keep=self.param.momentum)
 
@@ -161,7 +227,22 @@ class SGDSolver:
         return learning_rate(self.param, self.iter, self.param.max_iter or self._stop_at, self.plateau.current_step)
 
     def solve(self, resume_file: str | os.PathLike[str] | None = None, *, iterations: int | None = None) -> None:
-        """Train to max_iter, or `iterations` more if given, with tests, snapshots and a final snapshot."""
+        """Train to max_iter, with tests, snapshots and a final snapshot.
+
+        Parameters
+        ----------
+        resume_file : str or path, optional
+            A .solverstate to `restore` first.
+        iterations : int, optional
+            The number of further iterations, instead of max_iter.
+
+        Raises
+        ------
+        SolverError
+            The loss is not finite, or the solver has no max_iter and `iterations` is missing.
+        WeightsError
+            The state does not fit.
+        """
         if resume_file is not None:
             self.restore(resume_file)
         if iterations is None and not self.param.HasField("max_iter"):
@@ -187,10 +268,22 @@ class SGDSolver:
         logger.info("Optimization Done.")
 
     def step(self, iterations: int) -> None:
-        """Train for this many more iterations, or until a stop is requested.
+        """Train for further iterations, or until a stop is requested.
 
-        An error first writes a snapshot of the last complete iteration, unless the solver asks for no snapshots or other ranks
-        train too; the error's message names it.
+        Parameters
+        ----------
+        iterations : int
+            The number of iterations.
+
+        Raises
+        ------
+        SolverError
+            The loss is not finite.
+
+        Notes
+        -----
+        An error first writes a snapshot of the last complete iteration, and its message names the snapshot.
+        No snapshot is written if the solver asks for none or other ranks train too.
         """
         if not self._resumed:  # Caffe's Step begins a new average; a restored training continues the old one
             self._losses.clear()
@@ -250,7 +343,7 @@ class SGDSolver:
         self.apply_update()
 
     def apply_update(self) -> None:
-        """Update the weights by the gradients in the net's diffs. It counts as one iteration."""
+        """Update the weights by the gradients in the net's diffs. This counts as one iteration."""
         self.plateau.observe(self.param, self.iter, self.smoothed_loss)
         rate = self.lr
         if self._due(self.param.display):
@@ -268,12 +361,29 @@ class SGDSolver:
     # Testing.
 
     def test_all(self) -> list[Arrays]:
-        """Run every test net with the current weights; return the mean of each output over test_iter batches."""
+        """Run every test net with the current weights.
+
+        Returns
+        -------
+        list of dict of str to ndarray
+            For each test net, the mean of each output over test_iter batches.
+        """
         self.stopped = False
         return [self.test(i) for i in range(len(self.test_nets)) if not self.stopped]
 
     def test(self, index: int) -> Arrays:
-        """Run one test net; return the mean of each output, or {} after a stop and in ranks other than 0, which only wait."""
+        """Run one test net with the current weights.
+
+        Parameters
+        ----------
+        index : int
+            The index in test_nets.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The mean of each output over test_iter batches. Empty after a stop, and in ranks other than 0, which only wait.
+        """
         net, batches = self.test_nets[index], self.param.test_iter[index]
         logger.info("Iteration %d, Testing net (#%d)", self.iter, index)
         net.share_with(self.net)  # each time, as in Caffe
@@ -311,9 +421,14 @@ class SGDSolver:
     # Snapshots.
 
     def snapshot(self) -> Path:
-        """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; return the former's path.
+        """Write a .caffemodel with the box targets folded in, and a .solverstate.
 
-        All ranks must call it; rank 0 writes.
+        Their names begin with ``<snapshot_prefix>_iter_<iter>``. All ranks must call it; rank 0 writes.
+
+        Returns
+        -------
+        Path
+            The path of the .caffemodel.
         """
         self.exchange.check_weights(self)
         running = self.exchange.states(self._last.state or self._running_state())
@@ -345,17 +460,34 @@ class SGDSolver:
             add_note(error, f"the state after {self.iter} iterations is saved; to resume: {resume}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the weights for the test net, with the box targets' means and stds folded in."""
+        """Write the weights for the test net, with the box targets' means and stds folded in.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, in a format of `Net.save`.
+        """
         with folded(self.net, self.settings):
             self.net.save(path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Continue from a .solverstate (or .solverstate.h5): weights, history and iteration.
+        """Continue from a .solverstate or .solverstate.h5: weights, history and iteration.
 
-        minicaffe's states also restore random numbers and the order of the data, so training continues bit for bit. Call it
-        after set_roidb.
+        Call it after set_roidb.
 
-        Raises WeightsError for a state of another net or solver, or without its weights.
+        Parameters
+        ----------
+        path : str or path
+            The state.
+
+        Raises
+        ------
+        WeightsError
+            The state is of another net or solver, or its weights are missing.
+
+        Notes
+        -----
+        minicaffe's states also restore random numbers and the order of the data, so training continues bit for bit.
         """
         state, running = snapshots.read(path, self)
         plateau = snapshots.plateau(path, state, self.param)
@@ -382,23 +514,55 @@ class SGDSolver:
     # Others.
 
     def share_weights(self, net: Net) -> None:
-        """Share the weights of net, and train them (pycaffe's name)."""
+        """Share the weights of another net, and train them. The name is pycaffe's.
+
+        Parameters
+        ----------
+        net : Net
+            The net that owns the weights.
+        """
         self.net.share_with(net)
 
     def add_callback(self, on_start: Callable[[], None], on_gradients_ready: Callable[[], None]) -> None:
-        """Add callbacks: on_start before each iteration's first pass, on_gradients_ready before its update (pycaffe's name)."""
+        """Add callbacks to each iteration. The name is pycaffe's.
+
+        Parameters
+        ----------
+        on_start : callable
+            Called without arguments before the iteration's first pass.
+        on_gradients_ready : callable
+            Called without arguments before the iteration's update.
+        """
         self._callbacks.append((on_start, on_gradients_ready))
 
     def set_action_function(self, request: Request) -> None:
-        """Set the function called after each iteration and between a test's batches to request a stop or a snapshot."""
+        """Set the function that requests a stop or a snapshot.
+
+        Parameters
+        ----------
+        request : callable
+            Called after each iteration and between a test's batches. It returns an Action.
+        """
         self._request = request
 
     def on_progress(self, report: Callable[[Progress], None]) -> None:
-        """Add report, which is called with the Progress after each iteration."""
+        """Add a function that is called after each iteration.
+
+        Parameters
+        ----------
+        report : callable
+            Called with the Progress.
+        """
         self._progress.append(report)
 
     def on_test(self, report: Callable[[int, Arrays], None]) -> None:
-        """Add report, which is called with a test net's index and its results after each complete test, in rank 0."""
+        """Add a function that is called after each complete test, in rank 0.
+
+        Parameters
+        ----------
+        report : callable
+            Called with the test net's index and the mean of each output, by name.
+        """
         self._tested.append(report)
 
     def _due(self, interval: int) -> bool:

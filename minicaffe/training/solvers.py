@@ -26,7 +26,12 @@ Array = NDArray[Any]
 
 
 class NesterovSolver(SGDSolver):
-    """Nesterov's accelerated gradient. Parameter: momentum."""
+    """Nesterov's accelerated gradient.
+
+    Notes
+    -----
+    Field of the solver prototxt: momentum.
+    """
 
     type = "Nesterov"
 
@@ -38,7 +43,17 @@ class NesterovSolver(SGDSolver):
 
 
 class AdaGradSolver(SGDSolver):
-    """AdaGrad (Duchi et al., 2011). Parameter: delta. Raises SolverError for a momentum."""
+    """AdaGrad (Duchi et al., 2011).
+
+    Raises
+    ------
+    SolverError
+        The solver prototxt has a momentum.
+
+    Notes
+    -----
+    Field of the solver prototxt: delta.
+    """
 
     type = "AdaGrad"
 
@@ -53,7 +68,17 @@ class AdaGradSolver(SGDSolver):
 
 
 class RMSPropSolver(SGDSolver):
-    """RMSProp (Tieleman and Hinton, 2012). Parameters: rms_decay in [0, 1), delta. Raises SolverError for a momentum."""
+    """RMSProp (Tieleman and Hinton, 2012).
+
+    Raises
+    ------
+    SolverError
+        The solver prototxt has a momentum, or rms_decay is out of range.
+
+    Notes
+    -----
+    Fields of the solver prototxt: rms_decay in [0, 1), and delta.
+    """
 
     type = "RMSProp"
 
@@ -70,7 +95,12 @@ class RMSPropSolver(SGDSolver):
 
 
 class AdaDeltaSolver(SGDSolver):
-    """AdaDelta (Zeiler, 2012). Parameters: momentum, delta."""
+    """AdaDelta (Zeiler, 2012).
+
+    Notes
+    -----
+    Fields of the solver prototxt: momentum and delta.
+    """
 
     type = "AdaDelta"
     histories = 2
@@ -83,7 +113,17 @@ class AdaDeltaSolver(SGDSolver):
 
 
 class AdamSolver(SGDSolver):
-    """Adam (Kingma and Ba, 2015). Parameters: momentum and momentum2 in [0, 1), delta. Raises SolverError for others."""
+    """Adam (Kingma and Ba, 2015).
+
+    Raises
+    ------
+    SolverError
+        momentum or momentum2 is out of range.
+
+    Notes
+    -----
+    Fields of the solver prototxt: momentum and momentum2 in [0, 1), and delta.
+    """
 
     type = "Adam"
     histories = 2
@@ -119,7 +159,37 @@ def get_solver(
     folder: str | os.PathLike[str] | None = None,
     strict: bool | None = None,
 ) -> SGDSolver:
-    """Return a solver of the prototxt's type. The arguments are SGDSolver's. Raises SolverError for an unknown type."""
+    """Return a solver of the prototxt's type.
+
+    Parameters
+    ----------
+    solver : str or path or SolverParameter
+        The solver prototxt, or its content.
+    settings : DetectionSettings, optional
+        As for `SGDSolver`.
+    fork : str, optional
+        As for `SGDSolver`.
+    seed : int, optional
+        As for `SGDSolver`.
+    folder : str or path, optional
+        As for `SGDSolver`.
+    strict : bool, optional
+        As for `SGDSolver`.
+
+    Returns
+    -------
+    SGDSolver
+        The solver, of a subclass for types other than SGD.
+
+    Raises
+    ------
+    SolverError
+        The type is unknown, or the solver is incomplete.
+
+    Notes
+    -----
+    Source: Caffe's sgd_solvers.hpp and solver_factory.hpp.
+    """
     if isinstance(solver, caffe_pb2.SolverParameter):
         param = upgrade_solver(solver)
     else:

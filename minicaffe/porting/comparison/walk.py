@@ -62,12 +62,52 @@ def compare(  # noqa: PLR0913 - public, by keyword
     stages: Sequence[str] = (),
     fork: str = "",
 ) -> Comparison:
-    """Compare net a with b, layer by layer: b is a net, an .npz or a dict of blobs, or an .onnx model.
+    """Compare two nets layer by layer: find the first difference, and its cause.
 
-    inputs: a's, by name; the others are b's arrays of these names, or seeded random values. names: b's names for a's layers and
-    blobs, as from sides.read_map. go_on: continue after the first difference; a net b then continues from a's values. A net b
-    read from a prototxt without weights gets a's. phase, level, stages, fork: of nets that are read from prototxts.
-    Raises Error for what cannot be read or run.
+    Parameters
+    ----------
+    a : str or path or NetFile or Net
+        Net A: a prototxt or a Net.
+    b : str or path or NetFile or Net or mapping of str to array_like
+        B: a net like A, an .npz or a dict of blobs, or an .onnx model.
+        A net read from a prototxt without weights gets A's.
+    weights_a, weights_b : str or path or sequence of these, optional
+        Weights files of the nets.
+    inputs : mapping of str to array_like, optional
+        A's inputs by name. Default: B's arrays of these names, else seeded random values.
+    names : mapping of str to str or Name, optional
+        B's names for A's layers and blobs, as from sides.read_map.
+    rtol : float, default 1e-3
+        Blobs agree where ``|a - b| <= atol + rtol |a|``.
+    atol : float, optional
+        Default: rtol / 10 of the largest ``|a|`` of the blob.
+    seed : int, default 0
+        The seed of random values.
+    go_on : bool, default False
+        Continue after the first difference. A net B then continues from A's values.
+    phase : Phase, default TEST
+        The phase of nets that are read from prototxts.
+    level : int, default 0
+        The level of nets that are read from prototxts.
+    stages : sequence of str, optional
+        The stages of nets that are read from prototxts.
+    fork : str, optional
+        The fork of nets that are read from prototxts.
+
+    Returns
+    -------
+    Comparison
+        The blobs that agree, and the differences with their causes. print shows it.
+
+    Raises
+    ------
+    Error
+        A file cannot be read, or a net cannot run.
+
+    Notes
+    -----
+    Causes are tested: the layer is recomputed as another framework might compute it.
+    A cause is named if this gives B's values.
     """
     state = (phase, level, list(stages))
     net = _net(a, state, seed, None, fork)

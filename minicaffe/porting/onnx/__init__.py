@@ -40,13 +40,39 @@ def export_onnx(
     whole: Whole | None = None,
     classes: Sequence[str] | None = None,
 ) -> str | None:
-    """Write net as an ONNX model and check it. Return the name of the separate file for more than 2 GB of weights, else None.
+    """Write a net as an ONNX model of standard operators, and check it.
 
-    until: export only what this layer needs, with its tops as outputs. fold: fold BatchNorm, Scale and Bias layers into the
-    convolutions before them. whole: put the photo before the net, or boxes after it. classes: the names of the net's classes,
-    the model's metadata `class_names`; by default those that detect and segment take for their number.
     The net's inputs keep their data; its other blobs do not.
-    Raises Error for an opset that is too old or unknown and for a TRAIN net, LayerError for a layer without an ONNX form.
+
+    Parameters
+    ----------
+    net : Net
+        The net, of phase TEST.
+    path : str or path
+        The model's file.
+    opset : int, default 18
+        The version of ONNX's operators.
+    until : str, optional
+        Export only the layers that this layer needs, with its tops as outputs.
+    fold : bool, default False
+        Fold BatchNorm, Scale and Bias layers into the convolutions before them.
+    whole : Whole, optional
+        Put the photo before the net, or boxes after it.
+    classes : sequence of str, optional
+        The names of the net's classes, for the model's metadata `class_names`.
+        Default: the names that detect and segment take for their number.
+
+    Returns
+    -------
+    str or None
+        The name of the separate file for more than 2 GB of weights, else None.
+
+    Raises
+    ------
+    Error
+        The opset is too old or unknown, or the net's phase is TRAIN.
+    LayerError
+        A layer has no ONNX form.
     """
     if fold:
         from minicaffe.porting.merge_bn import merge_net
