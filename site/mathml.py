@@ -52,14 +52,15 @@ def formula(lines: str) -> str:
     A statement is a line, or a part of one between four spaces.
     """
     statements = [part.strip() for line in lines.split("\n") for part in re.split(r"\s{4,}", line) if part.strip()]
-    return f'<div class="formula">{"".join(map(_statement, statements))}</div>'
-
-
-def _statement(text: str) -> str:
-    words = sum(word.lower() in WORDS for word in re.findall(r"[A-Za-z]{2,}", text))
-    if words > PROSE:
-        return f"<p>{escape(text)}</p>"
-    return f'<math display="block">{"".join(_atoms(_Reader(text), ""))}</math>'
+    made: list[str] = []
+    for text in statements:
+        if made and made[-1].endswith("</p>") and text[0].islower():  # a sentence goes on
+            made[-1] = f"{made[-1].removesuffix('</p>')} {escape(text)}</p>"
+        elif sum(word.lower() in WORDS for word in re.findall(r"[A-Za-z]{2,}", text)) > PROSE:
+            made.append(f"<p>{escape(text)}</p>")
+        else:
+            made.append(f'<math display="block">{"".join(_atoms(_Reader(text), ""))}</math>')
+    return f'<div class="formula">{"".join(made)}</div>'
 
 
 def _atoms(reader: _Reader, end: str) -> Iterator[str]:
