@@ -181,7 +181,7 @@ def test_a_part_that_kills_its_workers_is_given_up(inside: Path) -> None:
 def test_a_gpu_where_there_is_none(inside: Path) -> None:
     result = detect("photos", "--out", "gpu", "--engine", "ray", "--device", "gpu")
     assert result.exit_code == 1
-    assert result.stderr == "minicaffe: --device gpu: the Ray cluster has no GPU\n"
+    assert told(result.stderr) == "minicaffe: --device gpu: the Ray cluster has no GPU\n"
     assert "Ray assigns the GPUs" in detect("photos", "--out", "x", "--engine", "ray", "--device", "gpu:1").stderr
 
 
@@ -270,11 +270,11 @@ def test_no_cluster_at_the_address(folder: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(folder)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    refused = detect(*NOWHERE, "127.0.0.1:1").stderr
+    refused = told(detect(*NOWHERE, "127.0.0.1:1").stderr)
     left = "if a crashed cluster left this address behind, run `ray stop`"
     assert refused == f"minicaffe: Ray at 127.0.0.1:1 cannot be reached: Connection refused; {left}\n"
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    assert detect(*NOWHERE, "auto").stderr == refused
+    assert told(detect(*NOWHERE, "auto").stderr) == refused
 
 
 @pytest.mark.parametrize("content", [None, "127.0.0.1:1\n", "nothing"])
@@ -293,7 +293,7 @@ def test_the_address_file_of_a_dead_cluster(
         (tmp_path / "ray" / "ray_current_cluster").write_text(content)
     result = detect(*NOWHERE, "auto")
     assert result.exit_code == 1
-    assert re.match(r"minicaffe: Ray at \S+ cannot be reached: ", result.stderr)
+    assert re.match(r"minicaffe: Ray at \S+ cannot be reached: ", told(result.stderr))
     assert ("run `ray stop`" in result.stderr) == (content == "127.0.0.1:1\n")
 
 
@@ -328,6 +328,7 @@ def test_joining_that_hangs(
             process.send_signal(number)
         stderr = process.communicate(timeout=60)[1]
     assert process.returncode == status
+    stderr = told(stderr)
     assert stderr.startswith("stopped with 0 of 1 parts done" if number else "minicaffe: Ray at 127.0.0.1:1: no Ray of this")
     assert stderr.count("\n") == 1
 
@@ -345,7 +346,7 @@ def test_something_else_at_the_address(said: bytes | None, folder: Path, monkeyp
             if said is not None:
                 connection.sendall(said)
                 run.exception(timeout=30)
-        assert run.result(30).stderr == f"minicaffe: Ray at {address} cannot be reached: what listens there is not Ray\n"
+        assert told(run.result(30).stderr) == f"minicaffe: Ray at {address} cannot be reached: what listens there is not Ray\n"
 
 
 def test_without_ray_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
