@@ -68,11 +68,10 @@ def _page(site: Path, name: str) -> Path:
     if not (site / "index.html").is_file():
         build = CLONE / "site" / "build.py"
         if not build.is_file():
-            raise Error(
-                "this installation has no documentation: clone minicaffe's repository; docs/README.md there lists all pages"
-            )
+            way = "clone minicaffe's repository; docs/README.md there lists all pages"
+            raise Error(f"{name}: this installation has no documentation: {way}")
         text = CLONE / "docs" / "README.md"
-        raise Error(f"the site is not built: {install('docs')}, then python {build}; as text: {text}")
+        raise Error(f"{name}: the site is not built: {install('docs')}, then python {build}; as text: {text}")
     pages = {path.stem: path for folder in reversed(FOLDERS) for path in (site / folder).glob("*.html")}
     if name not in pages:
         near = nearest(name, pages)
