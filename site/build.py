@@ -115,7 +115,7 @@ def _linked(path: Path, repository: str) -> str | bytes:
         text = re.sub(r"^\| `(\w+)`(.*?) \| ", r"| [\1](layers/\1.md)\2 | ", text, flags=re.MULTILINE)
         rows = (line.split(" | ") if line.startswith("|") and line.count(" | ") > 8 else [line] for line in text.split("\n"))
         text = "\n".join(" | ".join(cells[:3] + cells[4:]) if len(cells) > 1 else cells[0] for cells in rows)
-        return text.replace("|---|" + "---|" * 9, "|---|" + "---|" * 8)
+        text = text.replace("|---|" + "---|" * 9, "|---|" + "---|" * 8)
     return relinked(text, path.relative_to(ROOT).as_posix(), repository)
 
 
