@@ -1,4 +1,4 @@
-"""The means and the factor of images that a folder tells for a net."""
+"""The files of a folder that belong to a net, and the means and the factor that they have for its images."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ from minicaffe.errors import pasted
 from .scan import MEAN, NET, Item
 
 
+def levels(items: Sequence[Item], net: Item) -> Iterator[list[Item]]:
+    """Yield the files in the net's folder, then those in the folder around it, and so on."""
+    for folder in PurePath(net.path).parents:
+        yield [item for item in items if PurePath(item.path).parent == folder]
+
+
+def nearest(items: Sequence[Item], net: Item) -> list[Item]:
+    """Return the files of the nearest folder that has some of them, else all."""
+    return next(filter(None, levels(items, net)), list(items))
+
+
 @dataclass(frozen=True)
 class Preparation:
-    """means: one or three, blue first; () if none are told. factor: applied after that; 1 by default. place: of the first."""
+    """means: of blue, green, red; () if none are told. factor: applied after that; 1 by default. place: the first file."""
 
     means: tuple[float, ...]
     factor: float
@@ -23,27 +34,26 @@ class Preparation:
     @property
     def options(self) -> str:
         """The options of a command."""
-        means = self.means * 3 if len(self.means) == 1 else self.means
-        text = f" --mean {pasted(numbers_text(means))}" if len(means) == 3 else ""
+        text = f" --mean {pasted(numbers_text(self.means))}" if len(self.means) == 3 else ""
         return text + f" --scale-factor {self.factor:g}" * (self.factor != 1)
 
     @property
     def says(self) -> str:
-        means = [f"mean {numbers_text(self.means * 3 if len(self.means) == 1 else self.means)}"] if self.means else []
+        means = [f"mean {numbers_text(self.means)}"] if self.means else []
         return f"{self.place} has {', '.join([*means, *[f'factor {self.factor:g}'] * (self.factor != 1)])}"
 
 
 def preparations(items: Sequence[Item], net: Item) -> list[Preparation]:
-    """Return the different preparations that are told for a net; one of them if the folder is clear about it.
+    """Return the different preparations that the folder has for a net; a single one if the folder is clear.
 
     The data layers of prototxts in the net's own folder count, else those in the folder around it, and so on. Where no layer
-    tells, mean files do. Other folders count only if all nets lie in one.
+    has any, mean files count. Other folders count only if all nets are in one folder.
     """
-    of_one = len({PurePath(item.path).parent for item in items if item.kind == NET}) == 1
-    for folder in PurePath(net.path).parents:
-        if found := _different(_in([item for item in items if PurePath(item.path).parent == folder], items)):
+    for level in levels(items, net):
+        if found := _different(_in(level, items)):
             return found
-    return _different(_in(items, items)) if of_one else []
+    in_one = len({PurePath(item.path).parent for item in items if item.kind == NET}) == 1
+    return _different(_in(items, items)) if in_one else []
 
 
 def _different(found: Iterator[Preparation]) -> list[Preparation]:
@@ -55,15 +65,22 @@ def _different(found: Iterator[Preparation]) -> list[Preparation]:
 
 
 def _in(some: Sequence[Item], items: Sequence[Item]) -> Iterator[Preparation]:
-    """Yield what these files tell: layers, or mean files if no layer does. items: all files, among them layers' mean files."""
+    """Yield the preparations of these files: of layers, or else of mean files. items: all files of the folder."""
     files = {Path(item.path).name: tuple(item.content) for item in items if item.kind == MEAN and not item.problem}
-    told = False
+    found = False
     for item in some:
         for layer in item.content.param.layer if item.kind == NET and item.content else ():
             param = layer.transform_param
             means = tuple(param.mean_value) or files.get(Path(param.mean_file).name, ())
             if means or param.HasField("scale"):
-                told = True
-                yield Preparation(means, round(param.scale, 9), item.path)
-    if not told:
-        yield from (Preparation(tuple(item.content), 1.0, item.path) for item in some if item.kind == MEAN and not item.problem)
+                found = True
+                yield Preparation(_of_colours(means), param.scale, item.path)
+    if not found:
+        for item in some:
+            if item.kind == MEAN and not item.problem:
+                yield Preparation(_of_colours(item.content), 1.0, item.path)
+
+
+def _of_colours(means: Sequence[float]) -> tuple[float, ...]:
+    """Return three means; one mean is that of each colour."""
+    return tuple(means) * (3 if len(means) == 1 else 1)

@@ -15,9 +15,9 @@ from minicaffe.errors import first_of, on_one_line, pasted, shortened
 from minicaffe.formats.forks import grouped
 
 from .matching import Pair, Runnable, best_of, pairs_of, runnable
-from .preparation import preparations
+from .preparation import nearest, preparations
 from .scan import IMAGE, LINK, NET, ORDER, SETTINGS, SHOWN, SOLVER, WEIGHTS, Item, scan
-from .steps import Step, example_image, lacking_nets, names_of, nearest, steps_of
+from .steps import Step, example_image, lacking_nets, names_of, steps_of
 
 NEXT = "What to do next"
 COMMON_MEANS = (

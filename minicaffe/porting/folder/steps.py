@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import string
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from itertools import count
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minicaffe.detection.family import numbers_text
@@ -31,7 +31,7 @@ from minicaffe.porting.retarget import retarget
 from minicaffe.registry import exports
 
 from .matching import Runnable
-from .preparation import preparations
+from .preparation import nearest, preparations
 from .scan import IMAGE, NAMES, NET, SETTINGS, SOLVER, STATE, WEIGHTS, Item, reading
 
 if TYPE_CHECKING:
@@ -54,10 +54,11 @@ SCENE = Path(__file__).resolve().parents[3] / "examples" / "shapes" / "scene.png
 
 @dataclass(frozen=True)
 class Step:
-    """A command to go on with, and what it is for."""
+    """A command to go on with, and what it is for. of_net: False for one that serves several nets."""
 
     why: str
     command: str
+    of_net: bool = True
 
 
 @dataclass
@@ -74,7 +75,7 @@ class _Steps:
         extras = {extra: packages for extra, packages in EXTRAS[command].items() if not all(map(find_spec, packages))}
         if lacking := [extra for extra in extras if extra not in self.extras]:
             self.extras.update(lacking)
-            yield Step(f"first, what `minicaffe {command}` needs", install(",".join(lacking)))
+            yield Step(f"first, what `minicaffe {command}` needs", install(",".join(lacking)), of_net=False)
 
     def output(self, stem: str, *suffixes: str, of: Runnable | None = None) -> list[str]:
         """Return names of files to write that are none of the folder's and none of another step's."""
@@ -205,8 +206,7 @@ def steps_of(report: Report) -> Iterator[Step]:
     steps = _Steps(report, len(report.runnable) == 1)
     for one in report.runnable:
         for step in steps.of_net(one):
-            is_of_net = not (steps.single or step.command.startswith("pip"))
-            yield replace(step, why=f"{one.net.path}: {step.why}") if is_of_net else step
+            yield replace(step, why=f"{one.net.path}: {step.why}") if step.of_net and not steps.single else step
     folder = pasted(str(report.folder), path=True)
     forks = dict.fromkeys(name for problem in report.unmade.values() for name in re.findall(r"--fork ([\w-]+)", problem))
     for fork in forks:
@@ -228,14 +228,6 @@ def steps_of(report: Report) -> Iterator[Step]:
 
 def _fork(report: Report) -> str:
     return f" --fork {pasted(report.fork)}" if report.fork else ""
-
-
-def nearest(items: Sequence[Item], net: Item) -> list[Item]:
-    """Return those of the files that lie in the net's folder, else in the folder around it, and so on; else all."""
-    for folder in PurePath(net.path).parents:
-        if found := [item for item in items if PurePath(item.path).parent == folder]:
-            return found
-    return list(items)
 
 
 def means_of(report: Report, one: Runnable) -> str:
