@@ -24,7 +24,7 @@ import nbconvert
 import yaml
 from command_pages import command, commands_index
 from gallery import GALLERY, Shown
-from layer_pages import NOTEBOOKS, by_family, layer_page, layers_index
+from layer_pages import NOTEBOOKS, TABLE, by_family, layer_page, layers_index, linked_table
 from pieces import PAGES, ROOT, card, grid, plain, title_of, write
 
 from minicaffe.cli import GROUPS
@@ -111,11 +111,7 @@ def _linked(path: Path, repository: str) -> str | bytes:
     if path.suffix != ".md":
         return path.read_bytes()
     text = path.read_text(encoding="utf-8")
-    if path.name == "layers.md":  # narrower, and with links to the pages
-        text = re.sub(r"^\| `(\w+)`(.*?) \| ", r"| [\1](layers/\1.md)\2 | ", text, flags=re.MULTILINE)
-        rows = (line.split(" | ") if line.startswith("|") and line.count(" | ") > 8 else [line] for line in text.split("\n"))
-        text = "\n".join(" | ".join(cells[:3] + cells[4:]) if len(cells) > 1 else cells[0] for cells in rows)
-        text = text.replace("|---|" + "---|" * 9, "|---|" + "---|" * 8)
+    text = linked_table(text) if path == TABLE else text
     return relinked(text, path.relative_to(ROOT).as_posix(), repository)
 
 

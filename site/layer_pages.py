@@ -17,6 +17,7 @@ from minicaffe.registry import explains
 from minicaffe.tracing.layer_text import example, fields, module_text
 
 NOTEBOOKS = sorted(ROOT.glob("docs/tutorials/*.ipynb"))
+TABLE = ROOT / "docs" / "layers.md"
 FAMILIES = {
     "roi": "ROI layers", "proposal": "Proposals and targets", "ssd": "SSD", "conv": "Convolution", "pool": "Pooling",
     "norm": "Normalisation", "neuron": "Activations", "elementwise": "Arithmetic", "shape": "Shapes", "recurrent": "Recurrent",
@@ -137,9 +138,21 @@ def links(kind: str, layer: type[Layer]) -> list[str]:
 @functools.cache
 def _support() -> tuple[list[str], dict[str, list[str]]]:
     """Return the heads of the table in docs/layers.md, and the cells of its rows by type."""
-    lines = (ROOT / "docs/layers.md").read_text(encoding="utf-8").split("\n")
+    lines = TABLE.read_text(encoding="utf-8").split("\n")
     head, _, *rows = ([cell_.strip() for cell_ in line.strip("|").split(" | ")] for line in lines if line.startswith("|"))
     return head, {re.sub(r"[` |]|,.*", "", cells[0]): cells for cells in rows}
+
+
+def linked_table(text: str) -> str:
+    """Return the text of docs/layers.md with links to the pages, without the column of parameters, which the pages have."""
+    head, _ = _support()
+    lines = re.sub(r"^\| `(\w+)`(.*?) \| ", r"| [\1](layers/\1.md)\2 | ", text, flags=re.MULTILINE).split("\n")
+    column = head.index("parameters") + 1
+    for i, line in enumerate(lines):
+        cells = line.split("|")
+        if len(cells) == len(head) + 2:
+            lines[i] = "|".join(cells[:column] + cells[column + 1 :])
+    return "\n".join(lines)
 
 
 def layers_index() -> str:
