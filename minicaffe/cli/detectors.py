@@ -44,10 +44,10 @@ from .image_options import (
     FAMILY_FACTORS,
     FAMILY_MEANS,
     ImageOptions,
-    detector_way,
-    inform_taken,
+    inform_preprocessing,
     mean_option,
     of_data,
+    preprocessing_way,
     scale_factor_option,
 )
 from .options import FiniteRange, option
@@ -147,7 +147,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         names, (classes, holder, _) = pipeline.recipe.names, pipeline.detector.family.classes(net)
         if names and len(names) != classes:
             raise Error(f"{self.classes}: {len(names)} classes with the background, but {holder} has {classes}")
-        inform_taken(pipeline.preparation(), detector_way(net, self.cfg))
+        inform_preprocessing(pipeline.preparation(), preprocessing_way(net, self.cfg))
         return pipeline
 
     def _recipe(self, net: Net, text: str, regions: Choice | None) -> Recipe:

@@ -28,7 +28,7 @@ from minicaffe.scaling.batch.find import find_sources
 from .common import check_target, shape_text
 from .convert import check_option, print_agreement
 from .groups import StateOptions, ThreadOptions, classes_option, random_weights_option, seed_option
-from .image_options import MEANS, InputOptions, detector_way, inform_taken, mean_option
+from .image_options import MEANS, InputOptions, inform_preprocessing, mean_option, preprocessing_way
 from .options import FiniteRange, argument, option, with_options
 from .terminal import echo, warn
 
@@ -202,7 +202,7 @@ def export_command(options: Options) -> None:
         data = export_onnx(net, draft, opset=opset, until=until, fold=options.fold, whole=whole, classes=classes)
         if whole and whole.photo:
             prepared = FindOptions(settings=options.settings, means=whole.means, scale_factor=whole.scale_factor)
-            inform_taken(family_of(net).preparation(net, prepared), detector_way(net, options.cfg))
+            inform_preprocessing(family_of(net).preparation(net, prepared), preprocessing_way(net, options.cfg))
         size = draft.stat().st_size / 2**20
         _print_axes(draft)
         if options.check and whole:

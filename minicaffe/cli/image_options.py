@@ -19,7 +19,7 @@ from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists, unannot
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.data_inputs import image_means
-from minicaffe.detection.families import family_of
+from minicaffe.detection.families import by_family, family_of
 from minicaffe.detection.family import numbers_text
 from minicaffe.detection.inputs import Order, fill_inputs, image_input, read_proposals
 from minicaffe.errors import Error, UnknownClassError
@@ -71,10 +71,8 @@ class SettingsOptions:
 
 
 MEANS = ",".join(map(str, DetectionSettings().pixel_means))
-FAMILY_MEANS = (
-    f"{MEANS}; SSD, RefineDet, YOLO, MS-CNN and SqueezeDet: 104,117,123; UltraFace: 127,127,127; MTCNN: 127.5,127.5,127.5"
-)
-FAMILY_FACTORS = "1; UltraFace and MTCNN: 1/128"
+FAMILY_MEANS = by_family(MEANS, lambda family: numbers_text(family.means))
+FAMILY_FACTORS = by_family("1", lambda family: f"1/{1 / family.scale_factor:g}" if family.scale_factor < 1 else "1")
 """The defaults of --mean and --scale-factor for commands that prepare an image as detect does."""
 
 
@@ -125,12 +123,12 @@ class ImageOptions(SettingsOptions):
         return [f"means {numbers_text(self.settings.pixel_means)}", f"factor {self.factor:g}"]
 
 
-def inform_taken(preparation: Sequence[str], way: str = "--mean and --scale-factor change them") -> None:
+def inform_preprocessing(preparation: Sequence[str], way: str = "--mean and --scale-factor change them") -> None:
     """Print how images are prepared. way: the options that change it."""
     inform(f"Preprocessing: {', '.join(preparation)} ({way})")
 
 
-def detector_way(net: Net, cfg: str | None) -> str:
+def preprocessing_way(net: Net, cfg: str | None) -> str:
     """Return which options change how a detector's images are prepared."""
     if rules := family_of(net).fixed_size(net):
         return f"--mean{', --min-face' * ('TEST.MIN_FACE' in rules.settings)} and --scale-factor change them"
@@ -229,7 +227,7 @@ class InputOptions(ShapeOptions, OrderOptions):
         settings, factor, order = self.settings, self.factor, self.order
         notes = fill_inputs(net, files, seed=seed, settings=settings, factor=factor, until=until, order=order)
         if any(Path(file).suffix.lower() != ".npy" for file in files.values()):
-            inform_taken(self.preparation)
+            inform_preprocessing(self.preparation)
         return notes
 
 

@@ -37,7 +37,7 @@ from minicaffe.tracing.summary import summarize
 
 from .common import counted, identity, save_png
 from .groups import DeviceOptions, NetOptions, random_weights_option
-from .image_options import OrderOptions, ShapeOptions, inform_taken, of_data
+from .image_options import OrderOptions, ShapeOptions, inform_preprocessing, of_data
 from .options import argument, option
 from .terminal import echo
 
@@ -86,7 +86,7 @@ class PictureOptions(SourceOptions, OrderOptions, NetOptions, DeviceOptions):
         """Return the net with its weights. Raises Error."""
         expect(len(self.images))
         net = self.load(self.net, self.weights, keep="outputs")
-        inform_taken(self.preparation)
+        inform_preprocessing(self.preparation)
         return net
 
     def put(self, net: Net, picture: Picture) -> Pixels:
@@ -157,7 +157,7 @@ class DataLayerOptions(ShapeOptions, PictureOptions):
         expect(len(self.images))
         net = self.load(self.open_net(self.net_file, images=True), self.weights, keep="outputs")
         self.reshape(net)
-        inform_taken(self.preparation)
+        inform_preprocessing(self.preparation)
         return net
 
 

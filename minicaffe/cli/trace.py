@@ -44,7 +44,7 @@ from .image_options import (
     FAMILY_MEANS,
     InputOptions,
     RoidbOptions,
-    inform_taken,
+    inform_preprocessing,
     mean_option,
     scale_factor_option,
 )
@@ -206,7 +206,7 @@ def fill(
         step = -1 if options.rgb and not family.takes_rgb else 1
         prepared = FindOptions(means=(options.means or family.means)[::step], scale_factor=options.scale_factor)
         put_array(net, names[0], family.prepared(net, image[..., ::step], prepared))
-        inform_taken(family.preparation(net, prepared))
+        inform_preprocessing(family.preparation(net, prepared))
         return image
     for note in options.fill(net, seed, until):
         say(note)

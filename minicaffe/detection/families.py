@@ -6,7 +6,7 @@ found = family.find(net, image, FindOptions(threshold=0.5))
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -46,6 +46,16 @@ FAMILIES: tuple[Family, ...] = (
 *_OTHERS, _LAST = dict.fromkeys(name for family in FAMILIES if family.has_fixed_size for name in family.names)
 FAMILY_NAMES = f"{', '.join(_OTHERS)} and {_LAST} nets"
 """The nets that take means and a factor."""
+
+
+def by_family(default: str, value: Callable[[Family], str]) -> str:
+    """Return a default and the values of families that have another one, as "1; UltraFace and MTCNN: 1/128"."""
+    names: dict[str, dict[str, None]] = {}
+    for family in FAMILIES:
+        if family.has_fixed_size and value(family) != default:
+            names.setdefault(value(family), {}).update(dict.fromkeys(family.names))
+    texts = [f"{' and '.join(filter(None, [', '.join([*one][:-1]), [*one][-1]]))}: {text}" for text, one in names.items()]
+    return "; ".join([default, *texts])
 
 
 def family_of(net: Net) -> Family:
