@@ -314,7 +314,7 @@ def install(extra: str) -> str:
     return f'pip install -e "{root}[{extra}]"'
 
 
-LONGEST = 64
+LONGEST_NAME = 64
 """Most characters of a name that is compared: difflib's time grows with their cube."""
 TRIED = 8
 """Most names that difflib compares: those with the most letters in common with the misspelt one."""
@@ -325,7 +325,7 @@ def nearest(name: str, known: Iterable[str], most: int = 1, least: float = 0.6) 
 
     The similarity is that of difflib.get_close_matches.
     """
-    if not 0 < len(name) <= LONGEST:
+    if not 0 < len(name) <= LONGEST_NAME:
         return []
     letters = Counter(name)
 
@@ -333,6 +333,6 @@ def nearest(name: str, known: Iterable[str], most: int = 1, least: float = 0.6) 
         """Return an upper bound of the similarity, from the letters alone."""
         return 2 * sum((letters & Counter(other)).values()) / (len(name) + len(other))
 
-    scored = ((common(other), other) for other in known if len(other) <= LONGEST)
+    scored = ((common(other), other) for other in known if len(other) <= LONGEST_NAME)
     likely = nlargest(TRIED, (pair for pair in scored if pair[0] >= least))
     return get_close_matches(name, [other for _, other in likely], most, least)

@@ -161,7 +161,7 @@ class Layer:
     layers.proposal.dynamic_tops.DynamicTops (forward finds the tops' length).
     Tools ask if a layer is a layers.data.prefetching.DataLayer, data.input.Input, shape.split.Split or roi.roi_layer.RoiLayer.
     Derive from one of these to count as one.
-    Three protocols need no base: data.state_fields.Resumable, training.last_iteration.HasRunningBlobs and
+    Three protocols need no base: data.state_fields.Resumable, training.running_state.HasRunningBlobs and
     scaling.mpi.sameness.HasDataFacts.
     Source: Caffe's layer.hpp.
     """

@@ -36,9 +36,9 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
 NAMING = [*DOCUMENTS, *sorted((ROOT / "site" / "pages").rglob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
 """Texts whose commands and options must exist."""
 OTHER_OPTIONS = {
-    *("--help", "--version", "--debug", "--install-completion", "--x"),
-    *("--remove", "--net", "--train", "--single", "--first-seed", "--onnx", "--interrupt", "--terminate"),
-    *("--gpus", "--bind-to", "--map-by", "--prtemca"),
+    *("--help", "--debug", "--install-completion", "--x"),
+    *("--remove", "--net", "--train", "--first-seed", "--onnx"),
+    *("--gpus", "--bind-to", "--map-by"),
 }
 """Options in prose of minicaffe itself, of its other programs (scripts, benchmarks, fuzzing), and of docker and mpirun."""
 RUN = ("python", "python torch") if find_spec("torch") else ("python",)
