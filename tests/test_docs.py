@@ -187,10 +187,10 @@ def test_commands_and_options_exist(document: Path) -> None:
 
 
 def options_of(command: str) -> set[str]:
+    """Return the options that a command shows: not its old spellings, which are hidden."""
     context = main.make_context("minicaffe", [], resilient_parsing=True)
-    return {
-        name for parameter in main.get_command(context, command).params for name in [*parameter.opts, *parameter.secondary_opts]
-    }  # type: ignore[union-attr]
+    shown = [one for one in main.get_command(context, command).params if not getattr(one, "hidden", False)]  # type: ignore[union-attr]
+    return {name for parameter in shown for name in [*parameter.opts, *parameter.secondary_opts]}
 
 
 def check_command(command: str) -> None:
