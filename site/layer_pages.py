@@ -14,7 +14,7 @@ from minicaffe.forked import Forked
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
 from minicaffe.registry import explains
-from minicaffe.tracing.layer_text import example, fields, module_text
+from minicaffe.tracing.layer_text import example, fields, module_text, summary
 
 NOTEBOOKS = sorted(ROOT.glob("docs/tutorials/*.ipynb"))
 TABLE = ROOT / "docs" / "layers.md"
@@ -34,12 +34,6 @@ def by_family() -> dict[str, list[str]]:
     return found
 
 
-def summary_of(layer: type[Layer]) -> str:
-    """Return the first paragraph of the class's docstring, for a page."""
-    text = " ".join((inspect.getdoc(layer) or "").split("\n\n")[0].split())
-    return marked(text.replace(" Raises no LayerError.", ""))
-
-
 def layer_page(kind: str) -> str:
     """Write a layer type's page."""
     layer = CATALOGUE[kind]
@@ -51,7 +45,7 @@ def layer_page(kind: str) -> str:
     inline = re.match(rf"{kind}: (y\S* = [^.]*)\.", module)
     parts = [
         f"# {kind}",
-        f"**{spaced(kind)}.** {summary_of(layer)}",
+        f"**{spaced(kind)}.** {marked(summary(layer))}",
         f"The same layer as [{layer.type}]({layer.type}.md)." if kind != layer.type else "",
         "## Formula" if formulas or inline else "",
         *(formula(block) for block in ([inline[1]] if inline else []) + formulas),
@@ -159,6 +153,6 @@ def layers_index() -> str:
     """Return all types by family, with their summaries."""
     parts = []
     for family, kinds in by_family().items():
-        rows = (f"| [{kind}]({kind}.md) | {summary_of(CATALOGUE[kind])} |" for kind in kinds)
+        rows = (f"| [{kind}]({kind}.md) | {marked(summary(CATALOGUE[kind]))} |" for kind in kinds)
         parts.append(f"## {family}\n\n| type | what it does |\n|---|---|\n" + "\n".join(rows))
     return "# Layers\n\n[One table](../layers.md) shows which tools support each type.\n\n" + "\n\n".join(parts) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import webbrowser
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from minicaffe.formats.fork_page import markdown, records, text
 from minicaffe.formats.forks import find_fork, forks
 from minicaffe.layers import CATALOGUE
 from minicaffe.registry import load_packages
-from minicaffe.tracing.layer_text import layer_text
+from minicaffe.tracing.layer_text import layer_text, summary
 from minicaffe.tracing.layer_text import markdown as layers_markdown
 
 from .common import check_target, refuse
@@ -109,7 +108,7 @@ def layers_command(options: LayersOptions) -> None:
         return
     width = max(map(len, CATALOGUE))
     for kind, layer in sorted(CATALOGUE.items(), key=lambda item: item[0].lower()):
-        echo(f"{kind:{width}}  {_first_line(inspect.getdoc(layer) or '')}")
+        echo(f"{kind:{width}}  {summary(layer)}")
 
 
 def _is_markdown(options: LayersOptions | ForksOptions, text: Callable[[], str]) -> bool:
@@ -126,11 +125,6 @@ def _is_markdown(options: LayersOptions | ForksOptions, text: Callable[[], str])
         file.write_text(made, encoding="utf-8")
     echo(f"written: {options.out}")
     return True
-
-
-def _first_line(text: str) -> str:
-    """Return a docstring's first paragraph on one line, without the parts that only a reader of the source needs."""
-    return text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no LayerError.")
 
 
 @dataclass(frozen=True, kw_only=True)

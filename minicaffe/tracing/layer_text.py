@@ -120,6 +120,11 @@ def layer_text(kind: str, layer: type[Layer]) -> str:
     )
 
 
+def summary(layer: type[Layer]) -> str:
+    """Return the first paragraph of the class's docstring on one line."""
+    return (inspect.getdoc(layer) or "").split("\n\n")[0].replace("\n", " ").removesuffix(" Raises no LayerError.")
+
+
 def module_text(layer: type[Layer]) -> str:
     """Return the docstring of the class's module, which holds the formula if the class's does not."""
     return inspect.getdoc(sys.modules[layer.__module__]) or ""
