@@ -1,0 +1,71 @@
+"""Copies of the course's notebooks. The notebooks of this folder are the source: solved, with outputs.
+
+    python docs/tutorials/copies.py --student FOLDER   copies to work in: no solutions, no outputs
+    python docs/tutorials/copies.py --solved FOLDER    the notebooks as they are
+    python docs/tutorials/copies.py --run NOTEBOOK     run a notebook of this folder and store its outputs
+
+Needs the extra notebook.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+
+HERE = Path(__file__).resolve().parent
+NOTEBOOKS = sorted(HERE.glob("*.ipynb"), key=lambda path: int(path.stem.split("-")[0]))
+SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL)
+
+
+def student(notebook: Any) -> Any:
+    """Return a copy without solutions and outputs: `return None` stands in their place."""
+    copy = nbformat.from_dict(notebook)
+    for cell in copy.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+            cell.source = SOLUTION.sub(lambda found: f"{found[1]}return None  # your answer", cell.source)
+    return copy
+
+
+def run(path: Path) -> None:
+    """Run a notebook and store its outputs, without those of stderr."""
+    notebook = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(
+        notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}
+    ).execute()
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"{path.stem.split('-')[0]}-{number}"
+        if cell.cell_type == "code":
+            cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+            cell.metadata.pop("execution", None)
+    notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    nbformat.write(notebook, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    kinds = parser.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--student", metavar="FOLDER", type=Path)
+    kinds.add_argument("--solved", metavar="FOLDER", type=Path)
+    kinds.add_argument("--run", metavar="NOTEBOOK", type=Path)
+    given = parser.parse_args()
+    if given.run:
+        run(given.run.resolve())
+        return
+    folder = given.student or given.solved
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in NOTEBOOKS:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.write(student(notebook) if given.student else notebook, folder / path.name)
+    print(f"written: {len(NOTEBOOKS)} notebooks in {folder}")
+
+
+if __name__ == "__main__":
+    main()
