@@ -21,6 +21,8 @@ HERE = Path(__file__).resolve().parent
 NOTEBOOKS = sorted(HERE.glob("*.ipynb"), key=lambda path: int(path.stem.split("-")[0]))
 SOLUTION = re.compile(r"^([ \t]*)### BEGIN SOLUTION\n.*?^[ \t]*### END SOLUTION$", re.MULTILINE | re.DOTALL)
 
+MARKERS = re.compile(r"^[ \t]*### (?:BEGIN|END) SOLUTION\n?", re.MULTILINE)
+
 
 def student(notebook: Any) -> Any:
     """Return a copy without solutions and outputs: `return None` stands in their place."""
