@@ -139,7 +139,7 @@ def test_the_boxes_that_nms_sees(shapes: Scene) -> None:
 
 def test_the_steps_are_those_of_the_layer(shapes: Scene) -> None:
     limits = shapes.layer.limits
-    assert f"keep the best {limits.pre_nms_top_n} by objectness" in PROPOSALS
+    assert f"keep the best {limits.pre_nms_top_n} by [objectness]" in PROPOSALS
     assert f"an IoU of more than {limits.nms_threshold:g}," in PROPOSALS
     assert f"keep the best {limits.post_nms_top_n} of the rest" in PROPOSALS
 

@@ -1,26 +1,29 @@
-// One anchor of a map, chosen by cell, size and ratio: its corners, its overlap with the nearest true box, and the net's objectness.
+// One anchor of a map, chosen by cell, size and ratio: its corners, its overlap with the nearest true box, its objectness.
 
 const [WIDTH, HEIGHT] = data.size;
 const [ROWS, COLUMNS] = data.map;
 const STRIDE = data.stride;
 const objectness = Uint8Array.from(atob(data.objectness), (letter) => letter.charCodeAt(0)); // in hundredths
 
-const chosen = {row: data.cell[0], column: data.cell[1], size: data.first % data.scales.length, ratio: Math.floor(data.first / data.scales.length)};
+const SCALES = data.scales.length;
+const kindOf = (anchor) => ({size: anchor % SCALES, ratio: Math.floor(anchor / SCALES)});
+const chosen = {row: data.cell[0], column: data.cell[1], ...kindOf(data.first)};
 const heat = svg("image", {preserveAspectRatio: "none", style: "image-rendering: pixelated"});
 const centre = svg("circle", {class: "centre", r: 3});
 const nearest = svg("rect", {class: "outline good"});
 const box = svg("rect", {class: "box one", tabindex: 0, role: "img"});
 const numbers = el("p", {class: "formula", "aria-live": "polite"});
-const drawing = photo("The scene, its true boxes and an anchor", heat, data.truth.map((corners) => placed(svg("rect", {class: "outline good thin"}), corners)), nearest, box, centre);
+const truths = data.truth.map((corners) => placed(svg("rect", {class: "outline good thin"}), corners));
+const drawing = onPhoto("The scene, its true boxes and an anchor", heat, truths, nearest, box, centre);
 
-const index = () => chosen.ratio * data.scales.length + chosen.size;
+const index = () => chosen.ratio * SCALES + chosen.size;
 const scoreAt = (row, column) => objectness[(row * COLUMNS + column) * data.anchors.length + index()] / 100;
 
 function update() {
   const {row, column} = chosen;
   const base = data.anchors[index()];
   const corners = base.map((v, i) => v + STRIDE * (i % 2 ? row : column));
-  const shared = data.truth.map((other) => overlap(corners, other));
+  const shared = data.truth.map((other) => overlapOf(corners, other));
   const best = shared.reduce((k, each, i) => (each.iou > shared[k].iou ? i : k), 0);
   const middle = [0, 1].map((i) => (base[i] + base[i + 2]) / 2);
   placed(box, corners);
@@ -28,18 +31,22 @@ function update() {
   nearest.style.display = shared[best].iou ? "" : "none";
   centre.setAttribute("cx", middle[0] + 0.5 + STRIDE * column);
   centre.setAttribute("cy", middle[1] + 0.5 + STRIDE * row);
-  box.setAttribute("aria-label", `Anchor ${index()} of the cell in row ${row}, column ${column}; arrow keys choose another cell`);
+  const name = `Anchor ${index()} of the cell in row ${row}, column ${column}`;
+  box.setAttribute("aria-label", `${name}; arrow keys choose another cell`);
   const line = (name, i, cell) =>
-    `${name}: ${STRIDE} · ${cell} + ${short(middle[i])} = ${short(middle[i] + STRIDE * cell)}, ∓ (${short(sides(base)[i])} − 1) / 2: ${short(corners[i])} to ${short(corners[i + 2])}`;
+    `${name}: ${STRIDE} · ${cell} + ${short(middle[i])} = ${short(middle[i] + STRIDE * cell)}, ` +
+    `∓ (${short(sidesOf(base)[i])} − 1) / 2: ${short(corners[i])} to ${short(corners[i + 2])}`;
   const {intersection, union, iou} = shared[best];
   numbers.replaceChildren(
-    `row ${row}, column ${column}, anchor ${index()}: ${sides(base).map(short).join(" × ")} pixels`,
+    `row ${row}, column ${column}, anchor ${index()}: ${sidesOf(base).map(short).join(" × ")} pixels`,
     el("br"),
     line("x", 0, column),
     el("br"),
     line("y", 1, row),
     el("br"),
-    iou ? `IoU with the nearest true box, a ${data.names[best]}: ${short(intersection)} / ${short(union)} = ` : "It touches no true box: IoU ",
+    iou
+      ? `IoU with the nearest true box, a ${data.names[best]}: ${short(intersection)} / ${short(union)} = `
+      : "It touches no true box: IoU ",
     el("output", {id: "iou", class: "number"}, written(iou, 3)),
     el("br"),
     "objectness of the net: ",
@@ -60,7 +67,8 @@ function drawHeat() {
       context.fillRect(column, row, 1, 1);
     }
   const [x, y] = [0, 1].map((i) => (data.anchors[0][i] + data.anchors[0][i + 2] + 1 - STRIDE) / 2);
-  for (const [key, value] of Object.entries({href: canvas.toDataURL(), x, y, width: COLUMNS * STRIDE, height: ROWS * STRIDE})) heat.setAttribute(key, value);
+  const place = {x, y, width: COLUMNS * STRIDE, height: ROWS * STRIDE, href: canvas.toDataURL()};
+  for (const [key, value] of Object.entries(place)) heat.setAttribute(key, value);
 }
 
 function choose(row, column) {
@@ -86,8 +94,13 @@ box.addEventListener("keydown", (event) => {
   if (by) choose(chosen.row + by[1], chosen.column + by[0]);
 });
 
-const sliderOver = (label, texts, name) =>
-  numberSlider(label, 0, texts.length - 1, 1, chosen[name], (k) => { chosen[name] = k; update(); }, (k) => texts[k]);
+function sliderOver(label, texts, name) {
+  const change = (k) => {
+    chosen[name] = k;
+    update();
+  };
+  return numberSlider(label, 0, texts.length - 1, 1, chosen[name], change, (k) => texts[k]);
+}
 const sizes = sliderOver("size", data.scales.map((scale) => `${short(data.base * scale)} pixels`), "size");
 const ratios = sliderOver("height / width", data.ratios.map(short), "ratio");
 const shows = el("input", {type: "checkbox", onchange: update});
@@ -95,7 +108,7 @@ const best = button("Best of the cell", "Best of the cell: choose the anchor wit
   const start = (chosen.row * COLUMNS + chosen.column) * data.anchors.length;
   const scores = objectness.subarray(start, start + data.anchors.length);
   const k = scores.indexOf(Math.max(...scores));
-  [chosen.ratio, chosen.size] = [Math.floor(k / data.scales.length), k % data.scales.length];
+  Object.assign(chosen, kindOf(k));
   sizes.set(chosen.size);
   ratios.set(chosen.ratio);
   update();

@@ -6,7 +6,7 @@ let deltas = [0, 0, 0, 0];
 
 const moved = svg("rect", {class: "outline two"});
 const numbers = el("p", {class: "formula", "aria-live": "polite"});
-const drawing = photo(
+const drawing = onPhoto(
   "The scene, an anchor, the anchor moved, and the true box",
   placed(svg("rect", {class: "outline good"}), truth),
   placed(svg("rect", {class: "outline one dashed"}), anchor),
@@ -14,12 +14,12 @@ const drawing = photo(
 );
 
 function update() {
-  const size = sides(anchor);
+  const size = sidesOf(anchor);
   const middle = [0, 1].map((i) => anchor[i] + size[i] / 2);
   const centre = middle.map((v, i) => v + deltas[i] * size[i]);
   const length = size.map((v, i) => v * Math.exp(deltas[i + 2]));
   const corners = [...centre.map((v, i) => v - length[i] / 2), ...centre.map((v, i) => v + length[i] / 2)];
-  const {iou} = overlap(corners, truth);
+  const {iou} = overlapOf(corners, truth);
   placed(moved, corners);
   const line = (name, side, i) => [
     `${name}: ${short(middle[i])} + (${written(deltas[i], 3)}) · ${short(size[i])} = ${written(centre[i], 1)}; `,
@@ -28,10 +28,17 @@ function update() {
     el("output", {id: name, class: "number"}, `${written(corners[i], 1)} to ${written(corners[i + 2], 1)}`),
     el("br"),
   ];
-  numbers.replaceChildren(...line("x", "width", 0), ...line("y", "height", 1), "IoU with the true box: ", el("output", {id: "iou", class: "number"}, written(iou, 3)));
+  const shown = el("output", {id: "iou", class: "number"}, written(iou, 3));
+  numbers.replaceChildren(...line("x", "width", 0), ...line("y", "height", 1), "IoU with the true box: ", shown);
 }
 
-const sliders = NAMES.map((name, i) => numberSlider(name, -1, 1, 0.01, 0, (value) => { deltas[i] = value; update(); }, 3));
+const sliders = NAMES.map((name, i) => {
+  const change = (value) => {
+    deltas[i] = value;
+    update();
+  };
+  return numberSlider(name, -1, 1, 0.01, 0, change, 3);
+});
 const set = (values) => () => {
   deltas = [...values];
   sliders.forEach((each, i) => each.set(deltas[i]));

@@ -9,10 +9,10 @@ const numbers = el("p", {class: "formula", "aria-live": "polite"});
 
 function update() {
   const [a, b] = boxes;
-  const {inner, width, height, intersection, union, iou} = overlap(a, b);
+  const {inner, width, height, intersection, union, iou} = overlapOf(a, b);
   for (const [key, value] of Object.entries({x: inner[0], y: inner[1], width, height})) shared.setAttribute(key, value);
   numbers.replaceChildren(
-    `intersection ${width} × ${height} = ${intersection}; union ${area(a)} + ${area(b)} − ${intersection} = ${union}; `,
+    `intersection ${width} × ${height} = ${intersection}; union ${areaOf(a)} + ${areaOf(b)} − ${intersection} = ${union}; `,
     el("span", {class: "number"}, "IoU = ", el("output", {id: "iou"}, written(iou, 3))),
   );
 }
