@@ -21,6 +21,7 @@ from minicaffe import ops
 from minicaffe.data.image_bytes import encode_image
 from minicaffe.errors import Error
 from minicaffe.files import replacing
+from minicaffe.layers.proposal.anchor_target import AnchorTarget
 from minicaffe.layers.proposal.anchors import by_position
 from minicaffe.layers.proposal.param_str import DEFAULTS, layer_parameters
 from minicaffe.layers.proposal.proposal import Proposal
@@ -123,10 +124,8 @@ def deltas(net: Net, image: NDArray[np.uint8], cell: tuple[int, int], anchor: in
     layer, (scores, regressions, info) = _proposal(net)
     (height, width), (row, column) = scores.shape[2:], cell
     number = (row * width + column) * len(layer.anchors) + anchor
-    box, target = (
-        ops.shifted_anchors(layer.anchors, height, width, layer.stride)[number],
-        np.asarray(truth, np.float64).round(2),
-    )
+    box = ops.shifted_anchors(layer.anchors, height, width, layer.stride)[number]
+    target = np.asarray(truth, np.float64).round(2)
     return Figure(
         "deltas",
         "Move an anchor by its deltas",
@@ -154,6 +153,30 @@ def nms(image: NDArray[np.uint8], size: tuple[float, float], dets: ArrayLike, th
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
     boxes, scores, title = rows[:, :4].round(2), rows[:, 4].round(6), "Non-maximum suppression, box by box"
     return Figure("nms", title, 700, photo=picture(image), size=size[::-1], boxes=boxes, scores=scores, threshold=threshold)
+
+
+def anchor_labels(net: Net) -> Figure:
+    """Return a figure of the anchors of a training step, coloured by their labels, with sliders for the two thresholds.
+
+    net: a detector's training net after a forward pass, with the blobs data and gt_boxes and an AnchorTarget layer.
+    """
+    layer = next(layer for layer in net.layers if isinstance(layer, AnchorTarget))
+    image, truth = net.blobs["data"].data[0], net.blobs["gt_boxes"].data[:, :4]
+    grid = net.blobs[net.bottom_names[layer.name][0]].shape[2:]
+    pixels = image.transpose(1, 2, 0) + net.settings.pixel_means
+    return Figure(
+        "anchor_labels",
+        "Which anchors are objects, background or ignored?",
+        620,
+        picture=picture(pixels.clip(0, 255).astype(np.uint8)),
+        size=[image.shape[2], image.shape[1]],
+        anchors=layer.anchors,
+        grid=grid,
+        stride=layer.stride,
+        truth=truth,
+        low=net.settings.train.rpn_negative_overlap,
+        high=net.settings.train.rpn_positive_overlap,
+    )
 
 
 def _proposal(net: Net) -> tuple[Proposal, list[NDArray[np.floating[Any]]]]:
