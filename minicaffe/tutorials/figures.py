@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from minicaffe.data.image_bytes import encode_image
 from minicaffe.files import replacing
+from minicaffe.formats.prototxt import parse_net
+from minicaffe.net import Net
 
 HERE = files("minicaffe.tutorials") / "figure_files"
 TRACE_PAGE = files("minicaffe.tracing") / "trace_page_files"
@@ -71,3 +73,25 @@ def picture(image: NDArray[np.uint8], quality: int = 80) -> str:
 def iou(boxes: tuple[tuple[float, ...], tuple[float, ...]] = ((60, 40, 179, 139), (120, 70, 259, 159))) -> Figure:
     """Return a figure of two boxes to drag, and their intersection over union. boxes: x1, y1, x2, y2 at first."""
     return Figure("iou", "Two boxes and their intersection over union", 330, boxes=boxes)
+
+
+def im2col() -> Figure:
+    """Return a figure of a map's windows as the columns of a matrix: a window to slide, its column, its product."""
+    numbers = np.array([[1, 0, 2, 3, 1, 0], [4, 1, 0, 2, 5, 1], [0, 3, 6, 1, 0, 2], [2, 0, 1, 4, 3, 0], [5, 2, 0, 1, 2, 6]])
+    weight = np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]])
+    variants = []
+    for stride, pad in ((1, 0), (1, 1), (2, 0), (2, 1)):
+        window = f"convolution_param {{ kernel_size: 3 stride: {stride} pad: {pad}"
+        net = Net(
+            parse_net(
+                'input: "x" input_shape { dim: 1 dim: 1 dim: 5 dim: 6 }'
+                f'layer {{ name: "columns" type: "Im2col" bottom: "x" top: "columns" {window} }} }}'
+                f'layer {{ name: "conv" type: "Convolution" bottom: "x" top: "y" {window} bias_term: false num_output: 1 }} }}'
+            )
+        )
+        net.params["conv"][0].data[0, 0] = weight
+        net.blobs["x"].data[0, 0] = numbers
+        found = net.forward()
+        columns = found["columns"][0].reshape(9, -1)
+        variants.append({"stride": stride, "pad": pad, "columns": columns.copy(), "top": found["y"][0, 0].copy()})
+    return Figure("im2col", "A convolution as one product of matrices", 640, map=numbers, filter=weight, variants=variants)
