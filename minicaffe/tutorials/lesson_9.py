@@ -121,10 +121,18 @@ def convolution(x: Array, weight: Array, bias: Array, *given: Any) -> Results:
     return _passes(f'type: "Convolution" {geometry} num_output: {len(weight)} }}', [x], [weight, bias], dy)
 
 
-@convolution.slip("Yours turns the filters by half a turn. Caffe's convolution lays them on the window as they are.")
+HALF_A_TURN = "Yours turns the filters by half a turn. Caffe's convolution lays them on the window as they are."
+
+
+@convolution.slip(HALF_A_TURN)
 def flipped(x: Array, weight: Array, *rest: Any) -> Results:
     y, dx, dw, db = convolution.answer(x, weight[..., ::-1, ::-1], *rest)
     return [y, dx, dw[..., ::-1, ::-1], db]
+
+
+@convolution.slip(HALF_A_TURN)
+def flipped_in_forward_alone(x: Array, weight: Array, *rest: Any) -> Results:
+    return [flipped(x, weight, *rest)[0], *convolution.answer(x, weight, *rest)[1:]]
 
 
 @convolution.slip("Windows overlap. A pixel gets the sum of what all its windows send back; yours keeps the last one's alone.")

@@ -72,6 +72,19 @@ def test_the_message_shows_the_first_case_that_differs() -> None:
     assert "0.25" in lines[3] and "0.09" in lines[4]
 
 
+def test_of_several_results_the_message_shows_the_first_that_differs() -> None:
+    def one_more(scores: Any, labels: Any) -> Any:
+        loss, gradient = find("9.softmax_loss")(scores, labels)
+        return [loss, gradient + 1]
+
+    with pytest.raises(Wrong) as found:
+        check("9.softmax_loss", one_more)
+    words = [line.split(":")[0].strip() for line in str(found.value).splitlines() if re.match(r" *[a-z'\[\]1]+: ", line)]
+    assert words == ["with", "with", "yours[1]", "minicaffe's[1]"]
+    with pytest.raises(Wrong, match="yours: 0"):
+        check("9.softmax_loss", lambda scores, labels: 0)
+
+
 @pytest.mark.parametrize("asked", ALL, ids=lambda asked: asked.name)
 def test_it_is_asked_in_its_lesson(asked: Question) -> None:
     lessons = FOLDER.glob(f"{asked.name.split('.')[0]}-*.ipynb")
