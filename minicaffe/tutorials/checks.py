@@ -143,6 +143,24 @@ def check(name: str, answer: Any, seed: int = SEED, *, required: bool = False) -
     )
 
 
+def answered(name: str, answer: Answer) -> Answer:
+    """Return a learner's function, or minicaffe's while it has no answer yet, for later cells that call it.
+
+    Parameters
+    ----------
+    name : of the question, as "4.nms"
+    answer : the function
+
+    Returns
+    -------
+    callable
+        The function, or the one that gives the right answer.
+    """
+    asked = find(name)
+    case = next(iter(asked.cases(np.random.default_rng(SEED))))
+    return asked.answer if _call(answer, case) is None else answer
+
+
 def find(name: str) -> Question:
     """Return a question. Raises Error if there is none of the name."""
     found = {asked.name: asked for asked in questions()}
