@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,9 @@ def test_numerical_gradients(lesson: dict[str, Any]) -> None:
 
 
 def test_the_scenes_boxes(lesson: dict[str, Any]) -> None:
+    start = time.process_time()
     found, rows = lesson["theirs"], lesson["detect"](lesson["image"])
+    assert time.process_time() - start < 60  # about 1 s
     assert len(rows) == 8
     np.testing.assert_allclose(rows[:, 2:], found.boxes, atol=1e-2)
     assert rows[:, 0].tolist() == found.classes.tolist()
@@ -175,4 +178,5 @@ def test_stated_numbers(lesson: dict[str, Any]) -> None:
     assert (lesson["x"].size, lesson["report"].elements) == (24, 24 + 3 + 3)
     assert "the 24 elements of x, three scales and three biases" in TEXT
     sizes = {(each["stride"], each["pad"]): each["columns"].shape for each in figures.im2col().data["variants"]}
+    assert "There are 3 x 3 = 9 columns" in TEXT
     assert sizes[2, 1] == (9, 9) and np.shape(figures.im2col().data["map"]) == (5, 6)
