@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minicaffe.errors import Error
-from minicaffe.tutorials import Wrong, check
+from minicaffe.tutorials import Wrong, answered, check
 from minicaffe.tutorials.checks import Question, find, questions
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
@@ -47,6 +47,14 @@ def test_another_wrong_answer_gets_a_case(asked: Question) -> None:
 def test_no_answer_yet(capsys: pytest.CaptureFixture[str]) -> None:
     check("1.iou", lambda a, b: None)
     assert capsys.readouterr().out == "1.iou: no answer yet\n"
+
+
+def test_later_cells_use_minicaffes_function_until_there_is_an_answer() -> None:
+    def mine(boxes: Any, scores: Any, threshold: float) -> list[int]:
+        return []  # wrong, but an answer
+
+    assert answered("9.nms", mine) is mine
+    assert answered("9.nms", lambda boxes, scores, threshold: None) is find("9.nms").answer
 
 
 def test_an_answer_cannot_change_the_cases() -> None:
