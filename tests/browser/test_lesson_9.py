@@ -20,8 +20,8 @@ def convolved(figure: figures.Figure, stride: int, pad: int) -> np.ndarray:
           convolution_param {{ num_output: 1 kernel_size: 3 stride: {stride} pad: {pad} bias_term: false }} }}""")
     )
     net.params["conv"][0].data[0, 0] = figure.data["filter"]
-    top: np.ndarray = net.forward(x=np.reshape(figure.data["map"], (1, 1, 5, 6)))["y"]
-    return top[0, 0]
+    top: np.ndarray = net.forward(x=np.reshape(figure.data["map"], (1, 1, 5, 6)))["y"][0, 0]
+    return top
 
 
 @pytest.mark.parametrize("width, scheme", [(720, "light"), (390, "dark")])
