@@ -1,7 +1,7 @@
 """The lessons' interactive figures: pages of their own, which a notebook shows in a frame.
 
-A figure is the script figure_files/NAME.js, on top of figure_files/common.js and the trace page's elements.js, with data from a
-layer. It needs no network and no kernel, so that it also works on the site.
+A figure is the script figure_files/NAME.js, on top of figure_files/common.js and some of the trace page's scripts, with data
+from a layer. It needs no network and no kernel, so that it also works on the site.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.data.image_bytes import encode_image
 from minicaffe.files import replacing
 
@@ -31,16 +33,18 @@ class Figure:
     name : of the script in figure_files
     title : what the figure shows, for screen readers
     height : of the frame, in pixels, at a width of 720
+    uses : names of the trace page's scripts that the script uses, besides elements.js
     data : for the script, which reads it as `data`; arrays become nested lists
     """
 
-    def __init__(self, name: str, title: str, height: int, **data: Any) -> None:
-        self.name, self.title, self.height, self.data = name, title, height, data
+    def __init__(self, name: str, title: str, height: int, *, uses: Sequence[str] = (), **data: Any) -> None:
+        self.name, self.title, self.height, self.uses, self.data = name, title, height, uses, data
 
     def page(self) -> str:
         """Return the figure as an HTML page."""
         data = json.dumps(self.data, default=lambda value: np.asarray(value).tolist(), allow_nan=False).replace("<", "\\u003c")
-        scripts = [TRACE_PAGE / "elements.js", HERE / "common.js", HERE / f"{self.name}.js"]
+        scripts = [TRACE_PAGE / f"{name}.js" for name in ("elements", *self.uses)]
+        scripts += [HERE / "common.js", HERE / f"{self.name}.js"]
         script = "\n".join(file.read_text(encoding="utf-8") for file in scripts)
         style = (HERE / "common.css").read_text(encoding="utf-8")
         return (
@@ -71,3 +75,19 @@ def picture(image: NDArray[np.uint8], quality: int = 80) -> str:
 def iou(boxes: tuple[tuple[float, ...], tuple[float, ...]] = ((60, 40, 179, 139), (120, 70, 259, 159))) -> Figure:
     """Return a figure of two boxes to drag, and their intersection over union. boxes: x1, y1, x2, y2 at first."""
     return Figure("iou", "Two boxes and their intersection over union", 330, boxes=boxes)
+
+
+def pools(values: Array, roi: tuple[float, ...], scale: float) -> Figure:
+    """Return a figure of one roi to drag over a map, and the bins that each ROI layer reads there.
+
+    Parameters
+    ----------
+    values : (H, W) ndarray
+        The map.
+    roi : tuple of float
+        x1, y1, x2, y2 at first, in pixels of the image.
+    scale : float
+        The factor from pixels of the image to cells of the map.
+    """
+    title = "One roi through five ROI layers"
+    return Figure("pools", title, 1180, uses=("roi_geometry", "pool_plans"), map=values, roi=roi, scale=scale)
