@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 from collections.abc import Sequence
 from html import escape
@@ -91,3 +92,29 @@ def pools(values: Array, roi: tuple[float, ...], scale: float) -> Figure:
     """
     title = "One roi through five ROI layers"
     return Figure("pools", title, 1180, uses=("roi_geometry", "pool_plans"), map=values, roi=roi, scale=scale)
+
+
+def votes(maps: Array, photo: NDArray[np.uint8], roi: tuple[float, ...], classes: Sequence[str], chosen: int) -> Figure:
+    """Return a figure of one roi to drag over a photo, and the votes of R-FCN's score maps.
+
+    Parameters
+    ----------
+    maps : (K * G * G, H, W) ndarray
+        The score maps of K classes, within ±128: the figure rounds them to parts of 256.
+    photo : (S * H, S * W, 3) ndarray
+        The part of the photo that the maps cover, at the stride S: blue, green, red.
+    roi : tuple of float
+        x1, y1, x2, y2 at first, in pixels of the photo.
+    classes : sequence of str
+        Their names.
+    chosen : int
+        The index of the class that is shown at first.
+    """
+    count, height, width = maps.shape
+    packed = base64.b64encode(np.round(maps * 256).astype("<i2").tobytes()).decode()
+    rest = {"shape": (height, width), "group": math.isqrt(count // len(classes)), "scale": width / photo.shape[1]}
+    title = "One roi and the votes of the score maps"
+    uses = "roi_geometry", "pool_plans"
+    return Figure(
+        "votes", title, 740, uses=uses, maps=packed, photo=picture(photo), roi=roi, classes=classes, chosen=chosen, **rest
+    )
