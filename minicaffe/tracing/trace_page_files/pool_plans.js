@@ -1,6 +1,7 @@
 // The cells or samples that a roi outside the trace reads in each kind of ROI layer, in the form of roiArrays. In float32,
 // with the order of operations of the layers' `plan` in minicaffe.layers.
 
+/** The kinds of ROI layers, in the order in which they are shown. */
 const POOLS = [
   {name: "ROIPooling", kind: "max_bins"},
   {name: "ROIAlign, Caffe's (MAX)", kind: "max_samples"},
