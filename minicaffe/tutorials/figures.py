@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array
 from minicaffe.data.image_bytes import encode_image
 from minicaffe.files import replacing
+from minicaffe.layers.proposal.anchor_target import AnchorTarget
+from minicaffe.net import Net
 
 HERE = files("minicaffe.tutorials") / "figure_files"
 TRACE_PAGE = files("minicaffe.tracing") / "trace_page_files"
@@ -117,4 +119,28 @@ def votes(maps: Array, photo: NDArray[np.uint8], roi: tuple[float, ...], classes
     uses = "roi_geometry", "pool_plans"
     return Figure(
         "votes", title, 740, uses=uses, maps=packed, photo=picture(photo), roi=roi, classes=classes, chosen=chosen, **rest
+    )
+
+
+def anchor_labels(net: Net) -> Figure:
+    """Return a figure of the anchors of a training step, coloured by their labels, with sliders for the two thresholds.
+
+    net: a detector's training net after a forward pass, with the blobs data and gt_boxes and an AnchorTarget layer.
+    """
+    layer = next(layer for layer in net.layers if isinstance(layer, AnchorTarget))
+    image, truth = net.blobs["data"].data[0], net.blobs["gt_boxes"].data[:, :4]
+    grid = net.blobs[net.bottom_names[layer.name][0]].shape[2:]
+    pixels = image.transpose(1, 2, 0) + net.settings.pixel_means
+    return Figure(
+        "anchor_labels",
+        "Which anchors are objects, background or ignored?",
+        620,
+        picture=picture(pixels.clip(0, 255).astype(np.uint8)),
+        size=[image.shape[2], image.shape[1]],
+        anchors=layer.anchors,
+        grid=grid,
+        stride=layer.stride,
+        truth=truth,
+        low=net.settings.train.rpn_negative_overlap,
+        high=net.settings.train.rpn_positive_overlap,
     )
