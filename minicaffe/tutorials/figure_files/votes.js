@@ -69,11 +69,6 @@ const votesOf = (k, arrays) =>
   });
 
 const mean = (values) => values.reduce((sum, v) => sum + v) / values.length;
-const overlap = ([x1, y1, x2, y2], [u1, v1, u2, v2]) => {
-  const area = (width, height) => Math.max(width + 1, 0) * Math.max(height + 1, 0);
-  const shared = area(Math.min(x2, u2) - Math.max(x1, u1), Math.min(y2, v2) - Math.max(y1, v1));
-  return shared / (area(x2 - x1, y2 - y1) + area(u2 - u1, v2 - v1) - shared);
-};
 
 const heat = el("table", {class: "heat"});
 const scores = el("table", {class: "scores"});
@@ -101,7 +96,7 @@ function drawHeat(means) {
     "The own bin ranks first on ",
     el("output", {id: "firsts", class: "number"}, `${count}`),
     ` of ${group ** 2} maps. IoU with the first roi: `,
-    el("output", {id: "iou", class: "number"}, written(overlap(asked.corners, data.roi))),
+    el("output", {id: "iou", class: "number"}, written(overlapOf(asked.corners, data.roi).iou)),
   );
 }
 
