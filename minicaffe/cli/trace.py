@@ -30,7 +30,7 @@ from minicaffe.files import unlinked
 from minicaffe.formats.arrays import write_npz
 from minicaffe.hooks import debug_info
 from minicaffe.net import Net
-from minicaffe.tracing.tours import SHIPPED, load_tour
+from minicaffe.tracing.tours import load_tour
 from minicaffe.tracing.trace import BlobShot, Statistics, Step
 from minicaffe.tracing.trace_facts import found_detections, gradient_seed
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
@@ -38,7 +38,7 @@ from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 from .common import ARRAYS, PAGES, check_apart, check_target, print_table, shape_text
 from .console import bar
 from .explain import explain_command
-from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, weights_option
+from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, tour_option, weights_option
 from .image_options import (
     FAMILY_FACTORS,
     FAMILY_MEANS,
@@ -77,11 +77,7 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     out: str | None = option(
         "-o --out", f"Page to write.  [default: {PAGE} without --text, --npz and --debug-info]", metavar="FILE.html"
     )
-    tours: tuple[str, ...] = option(
-        "--tour",
-        f"Offer a guided tour on the page: {', '.join(SHIPPED)}, or your own file; may be repeated.",
-        metavar="NAME|FILE.json",
-    )
+    tours: tuple[str, ...] = tour_option()
     text: bool = option("--text", "Print a table with a line for each layer, while the layers run.")
     npz: str | None = option("--npz", "Write all blobs; with --backward also all gradients.", metavar="FILE.npz")
     debug: bool = option("--debug-info", "Print Caffe's debug_info lines on stderr.")

@@ -146,7 +146,7 @@ def test_the_kinds_that_the_page_has(others: Path, open_page: Open) -> None:
         lambda numbers: opened.put("roi", int(numbers[0])),
     ]
     texts = [
-        "detection 2", "nms threshold 0.6", "anchor 10", "channel 29, row 7, column 48", "channel 0, row 20, column 0",
+        "detection 2", "nms threshold 0.6", "anchor 10", "channel 29, row 7, column 48", "row 20",
         "roi 41", "channel 1", "roi 4",
     ]  # fmt: skip
     for (stop, ask), answer, text in zip(asks(opened, "others"), give, texts, strict=True):
