@@ -24,7 +24,6 @@ from minicaffe.net import Keep, Net, Watch
 from minicaffe.net_arguments import state_applied
 from minicaffe.porting.suggestions import suggested_names
 from minicaffe.proto import caffe_pb2
-from minicaffe.tracing.tours import SHIPPED
 
 from .common import listed
 from .options import option
@@ -120,11 +119,6 @@ def phase_option(default: Phase = TEST) -> Any:
 
 def seed_option() -> Any:
     return option("--seed", "Seed of random weights, inputs and samples.", default=0)
-
-
-def tour_option() -> Any:
-    help = f"Offer a guided tour on the page: {', '.join(SHIPPED)}, or your own file; may be repeated."
-    return option("--tour", help, metavar="NAME|FILE.json")
 
 
 def random_weights_option() -> Any:

@@ -25,11 +25,11 @@ from minicaffe.tracing.live_server import PYODIDE, LiveServer, write_site
 from minicaffe.tracing.tours import load_tour
 from minicaffe.tracing.tracer import Tracer
 
-from .groups import DeviceOptions, NetOptions, classes_option, random_weights_option, tour_option, weights_option
+from .groups import DeviceOptions, NetOptions, classes_option, random_weights_option, weights_option
 from .image_options import FAMILY_FACTORS, FAMILY_MEANS, InputOptions, mean_option, scale_factor_option
 from .options import argument, option, with_options
 from .terminal import echo
-from .trace import fill
+from .trace import fill, tour_option
 
 
 @dataclass(frozen=True, kw_only=True)

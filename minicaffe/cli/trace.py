@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -30,7 +30,7 @@ from minicaffe.files import unlinked
 from minicaffe.formats.arrays import write_npz
 from minicaffe.hooks import debug_info
 from minicaffe.net import Net
-from minicaffe.tracing.tours import load_tour
+from minicaffe.tracing.tours import SHIPPED, load_tour
 from minicaffe.tracing.trace import BlobShot, Statistics, Step
 from minicaffe.tracing.trace_facts import found_detections, gradient_seed
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
@@ -38,7 +38,7 @@ from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 from .common import ARRAYS, PAGES, check_apart, check_target, print_table, shape_text
 from .console import bar
 from .explain import explain_command
-from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, tour_option, weights_option
+from .groups import DeviceOptions, NetOptions, backward_option, random_weights_option, weights_option
 from .image_options import (
     FAMILY_FACTORS,
     FAMILY_MEANS,
@@ -58,6 +58,11 @@ if TYPE_CHECKING:
 
 
 PAGE = "trace.html"
+
+
+def tour_option() -> Any:
+    help = f"Offer a guided tour on the page: {', '.join(SHIPPED)}, or your own file; may be repeated."
+    return option("--tour", help, metavar="NAME|FILE.json")
 
 
 @dataclass(frozen=True, kw_only=True)
