@@ -1,4 +1,4 @@
-"""AnnotatedData: images with boxes from an LMDB or LevelDB of AnnotatedDatums.
+"""AnnotatedData: images with boxes from an LMDB or LevelDB of AnnotatedDatums, or from a roidb.
 
     item -> distorted, expanded, cropped, resized, mirrored -> mean and scale
 
@@ -19,13 +19,17 @@ Source: the SSD fork's annotated_data_layer.cpp and data_transformer.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from minicaffe import rng
 from minicaffe.blob import Array
+from minicaffe.data.annotated import entry_image, entry_rows, parse_annotated
 from minicaffe.data.augmentation import check_distortion, distorted, expanded
 from minicaffe.data.data_transformer import (
     DataTransformer,
@@ -36,15 +40,19 @@ from minicaffe.data.data_transformer import (
     read_mean,
     warn_of_no_effect,
 )
-from minicaffe.data.database import Database, datum_array, open_database
-from minicaffe.data.prefetch import Batch
+from minicaffe.data.database import Database, datum_array
+from minicaffe.data.prefetch import Batch, Prefetcher
 from minicaffe.data.resizing import extrapolation
+from minicaffe.data.roidb import image_name, prepare_roidb
+from minicaffe.data.roidb_entry import Entry, Roidb
 from minicaffe.data.shard import WHOLE, Shard, current_shard
+from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
-from minicaffe.files import granted_folder
-from minicaffe.layers.data.data import DatumSource
-from minicaffe.layers.data.prefetching import PrefetchingLayer
+from minicaffe.formats.arrays import checksum
+from minicaffe.layers.data.data import DatumSource, open_source
+from minicaffe.layers.data.prefetching import Order, PrefetchingLayer
 from minicaffe.layers.ssd.box_codes import box_areas, jaccard
+from minicaffe.layers.ssd.detection_files import labels_by_name
 from minicaffe.mode import TRAIN, Phase
 from minicaffe.proto import caffe_pb2
 
@@ -248,13 +256,14 @@ def cut(pixels: Array, crop: Array) -> Array:
 
 
 class AnnotatedData(PrefetchingLayer):
-    """The items of a database in the order of their keys, again and again, with their boxes.
+    """The items of a database in the order of their keys, or the images of a roidb, again and again, with their boxes.
 
     No bottom. top: data (batch_size, C, H, W); optionally labels (1, 1, G, 8), a row for each box of the batch as
     MultiBoxLoss takes them, one of -1 if there are none. annotated_data_param: batch_sampler. transform_param: scale,
     mean_file, mean_value, mirror, force_color, force_gray, crop_size, crop_h, crop_w, resize_param, distort_param,
     expand_param, noise_param, emit_constraint. With resize_param's FIT_SMALL_SIZE, height_scale and width_scale corners are in
     units of these pixels, not of the image.
+    A database may be missing where transform_param gives the size of the images. Batches then need set_roidb.
     Raises LayerError for what Data does, items that are no AnnotatedDatums of boxes, fields of transform_param that
     contradict each other, and an image smaller than the crop or than height_scale x width_scale.
     """
@@ -263,71 +272,163 @@ class AnnotatedData(PrefetchingLayer):
     num_top = (1, 2)
     param_block = ("data_param", "annotated_data_param", "transform_param")
 
-    def make_source(self, tops: int, generator: np.random.Generator) -> AnnotatedSource:
+    def make_source(self, tops: int, generator: np.random.Generator) -> AnnotatedSource | RoidbSource:
         param = self.param.data_param
         self.positive(param.batch_size, "data_param.batch_size")
         self.prefetched = self.positive(param.prefetch, "data_param.prefetch")
-        backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
-        samplers = self.param.annotated_data_param.batch_sampler
         warn_of_no_effect(self, boxes=True)
+        self.shard, self.labelled = current_shard(self.phase), tops > 1
+        self.roidb: Roidb = []
+        steps = self._steps(generator)
+        if steps.fixed_size and not (param.source and os.path.exists(param.source)):
+            return RoidbSource([], param, steps, shard=self.shard)
+        return AnnotatedSource(open_source(param), param, steps, self.shard)
+
+    @property
+    def needs_roidb(self) -> bool:
+        """Whether batches need set_roidb, because the layer has no database."""
+        return isinstance(self.source_of_batches, RoidbSource) and not self.roidb
+
+    def set_roidb(self, roidb: Sequence[Entry], classes: Sequence[str] = ()) -> None:
+        """Read the images of roidb (see minicaffe.roidb) from the next batch on, in phase TRAIN in random order.
+
+        classes: the names of the roidb's classes, background first. Where the layer has a label_map_file, it gives their
+        labels; otherwise a label is the class's number. Raises LayerError.
+        """
+        number = max(len(classes), 1 + max((int(np.max(entry["gt_classes"], initial=0)) for entry in roidb), default=0))
+        generator = np.random.default_rng(int(rng.shared_generator().integers(2**63)))  # the same in all ranks
+        try:
+            entries = prepare_roidb(roidb, number)
+            if not any((entry["gt_classes"] > 0).any() for entry in entries):
+                raise DataError(f"a roidb of {len(roidb)} images has no image with boxes to train on")
+            labels, steps = self._labels(classes), self._steps(generator)
+        except DataError as error:
+            raise self.error(str(error)) from error
+        source = RoidbSource(entries, self.param.data_param, steps, labels, self.phase == TRAIN, self.shard)
+        self.roidb, self.source_of_batches = entries, source
+        self.prefetcher = Prefetcher(source, self.prefetched)
+
+    def _steps(self, generator: np.random.Generator) -> Steps:
+        samplers = self.param.annotated_data_param.batch_sampler
         change = AnnotatedTransform(self.param.transform_param, samplers, self.phase, generator)
-        transformer = DataTransformer(change.plain(), self.phase, generator, self.dtype)
-        database, shard = open_database(granted_folder(param.source), backend), current_shard(self.phase)
-        return AnnotatedSource(database, param, transformer, change, tops > 1, shard)
+        return Steps(DataTransformer(change.plain(), self.phase, generator, self.dtype), change, self.labelled)
+
+    def _labels(self, classes: Sequence[str]) -> Sequence[int] | None:
+        """Return the label of each class by the label map; None without one. Raises DataError."""
+        file = self.param.annotated_data_param.label_map_file
+        if not (file and classes):
+            return None
+        if os.path.exists(file):
+            return labels_by_name(file, classes)
+        self.warn(f"{file} is missing: labels are the numbers of the classes", "annotated_data_param.label_map_file")
+        return None
 
 
-class AnnotatedSource(DatumSource):
-    """Batches of a database's items, transformed, and their boxes."""
+@dataclass(frozen=True)
+class Steps:
+    """The steps from an image and its boxes to a batch. labelled: whether a batch has the boxes too."""
 
-    def __init__(
-        self,
-        database: Database,
-        param: caffe_pb2.DataParameter,
-        transformer: DataTransformer,
-        change: AnnotatedTransform,
-        labelled: bool,
-        shard: Shard = WHOLE,
-    ) -> None:
-        super().__init__(database, param, transformer, labelled, shard)
-        self.change = change
+    transformer: DataTransformer
+    change: AnnotatedTransform
+    labelled: bool
 
-    def shapes(self) -> list[tuple[int, ...]]:
-        channels, height, width = self._annotated(*self._item_of(self.database.items()))[0].shape
-        # The size after crop and resize may differ from the item's.
-        images = (self.batch_size, channels, *self.change.size(height, width))
+    @property
+    def fixed_size(self) -> bool:
+        """Whether all images get one size, whatever theirs is."""
+        resize = self.change.param.resize_param if self.change.param.HasField("resize_param") else None
+        return bool(self.change.crop[0]) or (resize is not None and resize.resize_mode != resize.FIT_SMALL_SIZE)
+
+    def shapes(self, count: int, channels: int, height: int, width: int) -> list[tuple[int, ...]]:
+        """Return the shapes of a batch's arrays, for images of this shape."""
+        images = (count, channels, *self.change.size(height, width))
         labels: tuple[int, ...] = (1, 1, 1, 8)
         return [images, labels][: 1 + self.labelled]
 
-    def next_batch(self) -> Batch:
+    def batch(self, count: int, items: Iterable[tuple[str, Array, Array]]) -> Batch:
+        """Return a batch of items: name, image (C, H, W), boxes (n, 7). Raises DataError, which names the item."""
         rows = [np.zeros((0, 8))]
-        for i in range(self.batch_size):
-            key, value = self._next_of_shard()
-            image, boxes = self._annotated(key, value)
+        for i, (name, original, all_boxes) in enumerate(items):
             try:
-                image, boxes, window = self.change(image, boxes)
+                image, boxes, window = self.change(original, all_boxes)
                 if i == 0:
-                    batch = np.empty((self.batch_size, *image.shape), self.transformer.dtype)
+                    batch = np.empty((count, *image.shape), self.transformer.dtype)
                 self.transformer.transform(image, batch[i], window)
             except DataError as error:
-                raise DataError(f"{self._name(key)}: {error}") from error
+                raise DataError(f"{name}: {error}") from error
             rows.append(np.column_stack([np.full(len(boxes), i), boxes]))
         # As in the fork, MultiBoxLoss skips a row with image -1.
         table = np.concatenate(rows) if sum(map(len, rows)) else np.full((1, 8), -1.0)
         return (batch, table.astype(batch.dtype)[None, None]) if self.labelled else (batch,)
 
-    def _annotated(self, key: bytes, value: bytes) -> tuple[Array, Array]:
-        """Return an item's image (C, H, W) and boxes (n, 7): class, instance, xmin, ymin, xmax, ymax, difficult."""
-        item, name = caffe_pb2.AnnotatedDatum(), self._name(key)
-        try:
-            item.ParseFromString(value)
-        except DecodeError as error:
-            raise DataError(f"{name}: not an AnnotatedDatum: {error}") from error
-        if not item.HasField("datum"):
-            raise DataError(f"{name}: not an AnnotatedDatum: it holds no image")
-        rows = [
-            (group.group_label, one.instance_id, box.xmin, box.ymin, box.xmax, box.ymax, box.difficult)
-            for group in item.annotation_group
-            for one in group.annotation
-            for box in [one.bbox]
-        ]
-        return datum_array(item.datum, name, self.transformer.color), np.array(rows, float).reshape(-1, 7)
+
+class AnnotatedSource(DatumSource):
+    """Batches of a database's items, transformed, and their boxes."""
+
+    def __init__(self, database: Database, param: caffe_pb2.DataParameter, steps: Steps, shard: Shard = WHOLE) -> None:
+        super().__init__(database, param, steps.transformer, steps.labelled, shard)
+        self.steps = steps
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        # The size after crop and resize may differ from the item's.
+        return self.steps.shapes(self.batch_size, *self._annotated(*self._item_of(self.database.items()))[1].shape)
+
+    def next_batch(self) -> Batch:
+        return self.steps.batch(self.batch_size, (self._annotated(*self._next_of_shard()) for _ in range(self.batch_size)))
+
+    def _annotated(self, key: bytes, value: bytes) -> tuple[str, Array, Array]:
+        """Return an item's name, its image (C, H, W) and its boxes (n, 7)."""
+        name = self._name(key)
+        datum, rows = parse_annotated(value, name)
+        return name, datum_array(datum, name, self.transformer.color), rows
+
+
+class RoidbSource:
+    """Batches of a roidb's images, transformed, and their boxes. labels: see entry_rows."""
+
+    def __init__(
+        self,
+        roidb: Roidb,
+        param: caffe_pb2.DataParameter,
+        steps: Steps,
+        labels: Sequence[int] | None = None,
+        shuffle: bool = False,
+        shard: Shard = WHOLE,
+    ) -> None:
+        self.roidb, self.param, self.steps, self.labels, self.shard = roidb, param, steps, labels, shard
+        # All ranks draw the order alike. Only then does each rank use its own generator.
+        self.order = Order(len(roidb), shuffle, steps.transformer.generator)
+        shard.rank_stream(steps.transformer.generator)
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        count, color = self.param.batch_size, self._color
+        height, width = (self.roidb[0]["height"], self.roidb[0]["width"]) if self.roidb else (1, 1)
+        return self.steps.shapes(count, 3 if color else 1, height, width)
+
+    def next_batch(self) -> Batch:
+        if not self.roidb:
+            name = self.param.source
+            database = f"there is no database {name} (in {os.getcwd()})" if name else "it has no source"
+            raise DataError(f"has no images: {database}; give --roidb to `minicaffe train`, or call set_roidb before forward")
+        return self.steps.batch(self.param.batch_size, (self._next() for _ in range(self.param.batch_size)))
+
+    def state(self) -> dict[str, Any]:
+        return {"order": self.order.state(), **self.shard.state(self.steps.transformer.generator)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.order.restore(Fields(state).inner("order"))
+        self.shard.restore(self.steps.transformer.generator, state)
+
+    def fingerprint(self) -> dict[str, Any]:
+        boxes = (entry_rows(entry, entry["height"], entry["width"], self.labels) for entry in self.roidb)
+        return {"images": len(self.roidb), "checksum": checksum(*boxes)}
+
+    @property
+    def _color(self) -> bool:
+        return self.steps.transformer.color is not False
+
+    def _next(self) -> tuple[str, Array, Array]:
+        """Return this rank's next entry: its name, its image (C, H, W) and its boxes (n, 7)."""
+        # Each rank draws for all ranks, to keep their orders equal.
+        entry = self.roidb[[self.order.next() for _ in range(self.shard.count)][self.shard.rank]]
+        image = entry_image(entry, self._color).transpose(2, 0, 1)
+        return image_name(entry), image, entry_rows(entry, entry["height"], entry["width"], self.labels)

@@ -20,6 +20,7 @@ import io
 import json
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,6 +127,21 @@ def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
     return labels
 
 
+def labels_by_name(file: str, names: Sequence[str]) -> list[int]:
+    """Return the label that a label map gives to each of the names, the first of which is the background, with label 0.
+
+    An item's name counts before its display_name, which is the readable one in COCO's label map. Raises DataError.
+    """
+    items = read_label_map(file).values()
+    labels = {item.display_name: item.label for item in items} | {item.name: item.label for item in items}
+    if unknown := [name for name in names[1:] if name not in labels]:
+        known = ", ".join([item.display_name or item.name for item in items if item.label][:MOST_NAMED])
+        raise DataError(f'{file}: no item has the name "{on_one_line(unknown[0])}"; it has {known or "no classes"}')
+    return [0, *(labels[name] for name in names[1:])]
+
+
+MOST_NAMED = 20
+"""Most names that a message lists."""
 RECORD = ".minicaffe_wrote"
 
 

@@ -21,7 +21,7 @@ from minicaffe.scaling.batch.sources import Picture
 
 from .common import check_apart, check_no_input, check_png, check_target, print_table, save_png
 from .detectors import DetectorOptions
-from .image_options import images_option, read_annotations
+from .image_options import images_option, read_annotations, split_option
 from .options import FiniteRange, argument, option, with_options
 from .pictures import in_processes
 from .terminal import echo, inform
@@ -31,9 +31,7 @@ from .terminal import echo, inform
 class Options(DetectorOptions):
     net: str = argument()
     weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS ANNOTATIONS")
-    split: str | None = option(
-        "--split", "Image list of a VOC dataset, or folder of a YOLO dataset.  [default: test, or val]", metavar="NAME"
-    )
+    split: str | None = split_option("test, or val")
     images: str | None = images_option()
     threshold: float = option("--threshold", "Lowest score of a detection.", type=FiniteRange(0, 1), default=0.01)
     max_detections: int = option("--max-detections", "Maximum of detections per image.", type=click.IntRange(1), default=100)

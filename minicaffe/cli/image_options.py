@@ -26,6 +26,8 @@ from minicaffe.errors import Error, UnknownClassError
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.weights import read_binaryproto
 from minicaffe.layers.proposal.roi_data import RoIData
+from minicaffe.layers.ssd.annotated_data import AnnotatedData
+from minicaffe.layers.ssd.multi_box_loss import MultiBoxLoss
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 
@@ -239,6 +241,11 @@ def images_option() -> Any:
     return option("--images", text, metavar="DIR")
 
 
+def split_option(default: str) -> Any:
+    text = f"Image list of a VOC dataset, or folder of a YOLO dataset.  [default: {default}]"
+    return option("--split", text, metavar="NAME")
+
+
 def read_annotations(
     source: str, split: str | Sequence[str], images: str | None, classes: str | None
 ) -> tuple[Roidb, list[str]]:
@@ -273,12 +280,11 @@ class RoidbOptions:
 
     roidb: str | None = option(
         "--roidb",
-        "Images and boxes, for nets that begin with RoIData: JSON, CSV, a VOC or YOLO folder, or labelImg's folder of .xml.",
+        "Images and boxes, for nets that begin with RoIData or AnnotatedData: JSON, CSV, a VOC or YOLO folder, or labelImg's"
+        " folder of .xml.",
         metavar="FILE|FOLDER",
     )
-    split: str | None = option(
-        "--split", "Image list of a VOC dataset, or folder of a YOLO dataset.  [default: trainval, or train]", metavar="NAME"
-    )
+    split: str | None = split_option("trainval, or train")
     images: str | None = images_option()
     classes: str | None = classes_option()
     proposals: str | None = option(
@@ -286,11 +292,11 @@ class RoidbOptions:
     )
 
     def set_roidb(self, net: Net, settings: DetectionSettings, test_nets: Sequence[Net] = ()) -> Sequence[str]:
-        """Give the images and boxes of --roidb to the RoIData layers of the net and the test nets; return the class names.
+        """Give the images and boxes of --roidb to the RoIData and AnnotatedData layers; return the class names.
 
-        Raises Error.
+        AnnotatedData layers of test nets with a database keep it. Raises Error.
         """
-        readers = [layer for one in (net, *test_nets) for layer in one.layers if isinstance(layer, RoIData)]
+        readers = _readers(net, test_nets, given=self.roidb is not None)
         source, images = self.roidb, self.images
         if not readers:
             if source:
@@ -298,20 +304,44 @@ class RoidbOptions:
             return []
         reader = readers[0]
         if not source:
-            raise Error(f'layer "{reader.name}" reads a roidb: give --roidb, a JSON or CSV file, or a folder of VOC or YOLO')
+            database = reader.param.data_param.source if isinstance(reader, AnnotatedData) else ""
+            why = f"reads {database}, which is missing, or a roidb" if database else "reads a roidb"
+            raise Error(f'layer "{reader.name}" {why}: give --roidb, a JSON or CSV file, or a folder of VOC or YOLO')
         if images and not Path(images).is_dir():
             raise Error(f"--images {images}: no such folder")
         entries, classes = read_annotations(source, self.split or ("trainval", "train"), images, self.classes)
-        if classes and len(classes) != reader.num_classes:
-            wanted = f'layer "{reader.name}" has num_classes {reader.num_classes}'
-            warn(f"{source} has {len(classes)} classes with the background, but {wanted}")
+        if classes and (known := _class_count(reader, net)) and len(classes) != known[1]:
+            warn(f'{source} has {len(classes)} classes with the background, but layer "{known[0]}" has num_classes {known[1]}')
         if self.proposals:
             boxes = [read_proposals(self.proposals, Path(str(entry["image"]))) for entry in entries]
             entries = add_proposals(entries, [array for array in boxes if array is not None])
-        if settings.train.use_flipped:
+        flips = settings.train.use_flipped and isinstance(reader, RoIData)  # AnnotatedData mirrors by its transform_param
+        if flips:
             entries = add_flipped(entries)
         for reader in readers:
-            reader.set_roidb(entries)
-        mirrored = ", half of them mirror images" * settings.train.use_flipped
+            if isinstance(reader, RoIData):
+                reader.set_roidb(entries)
+            else:
+                reader.set_roidb(entries, classes)
+        mirrored = ", half of them mirror images" * flips
         echo(f"{source}: {len(entries)} images{mirrored}, {len(classes)} classes")
         return classes
+
+
+def _readers(net: Net, test_nets: Sequence[Net], given: bool) -> list[RoIData | AnnotatedData]:
+    """Return the layers that read a roidb. given: whether there is one, which replaces the train net's databases."""
+    found: list[RoIData | AnnotatedData] = []
+    for one in (net, *test_nets):
+        for layer in one.layers:
+            replaces = isinstance(layer, AnnotatedData) and (layer.needs_roidb or (given and one is net))
+            if isinstance(layer, RoIData) or (isinstance(layer, AnnotatedData) and replaces):
+                found.append(layer)
+    return found
+
+
+def _class_count(reader: RoIData | AnnotatedData, net: Net) -> tuple[str, int] | None:
+    """Return the layer that knows the number of classes, background included, and that number."""
+    if isinstance(reader, RoIData):
+        return reader.name, reader.num_classes
+    losses = (layer for layer in net.layers if isinstance(layer, MultiBoxLoss))
+    return next(((layer.name, layer.param.multibox_loss_param.num_classes) for layer in losses), None)

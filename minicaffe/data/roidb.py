@@ -26,8 +26,8 @@ from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import DataError
 
 __all__ = [
-    "add_flipped", "add_proposals", "box_array", "check_boxes", "class_overlaps", "entry_pixels", "image_name", "load_roidb",
-    "prepare_roidb", "usable",
+    "add_flipped", "add_proposals", "box_array", "check_boxes", "check_entry_size", "class_overlaps", "entry_pixels",
+    "image_name", "load_roidb", "prepare_roidb", "usable",
 ]  # fmt: skip
 
 Array = NDArray[Any]
@@ -80,10 +80,16 @@ def entry_pixels(entry: Entry) -> Array:
     """Return the entry's image (H, W, 3). Raises DataError, also if its size differs from the entry's."""
     image = entry["image"]
     pixels = image if isinstance(image, np.ndarray) else load_image(image)
+    check_entry_size(entry, pixels)
+    return pixels
+
+
+def check_entry_size(entry: Entry, pixels: Array) -> None:
+    """Raise DataError if the size of the image (H, W, C) differs from the entry's."""
     height, width = pixels.shape[:2]
     if (entry.get("height", height), entry.get("width", width)) != (height, width):
-        raise DataError(f"{image}: the roidb says {entry['width']} x {entry['height']}, the file is {width} x {height}")
-    return pixels
+        said = f"the roidb says {entry['width']} x {entry['height']}"
+        raise DataError(f"{image_name(entry)}: {said}, the file is {width} x {height}")
 
 
 def box_array(entry: Entry) -> Array:
@@ -135,11 +141,17 @@ def add_flipped(roidb: Sequence[Entry]) -> Roidb:
 
 def _mirrored(entry: Entry) -> Entry:
     entry = _sized(entry)
-    boxes, last = box_array(entry), entry["width"] - 1
-    entry["boxes"] = np.column_stack([last - boxes[:, 2], boxes[:, 1], last - boxes[:, 0], boxes[:, 3]])  # x1 and x2 swap
+    entry["boxes"] = _mirrored_boxes(box_array(entry), entry["width"])
+    if "ignored_boxes" in entry:
+        entry["ignored_boxes"] = _mirrored_boxes(entry["ignored_boxes"], entry["width"])
     entry["flipped"] = not entry.get("flipped", False)
     entry.pop("bbox_targets", None)  # they belong to the boxes before mirroring
     return entry
+
+
+def _mirrored_boxes(boxes: Array, width: int) -> Array:
+    last = width - 1
+    return np.column_stack([last - boxes[:, 2], boxes[:, 1], last - boxes[:, 0], boxes[:, 3]])  # x1 and x2 swap
 
 
 def add_proposals(roidb: Sequence[Entry], proposals: Sequence[Array]) -> Roidb:

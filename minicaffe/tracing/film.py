@@ -28,6 +28,7 @@ from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error, SolverError, on_one_line, os_errors_as
 from minicaffe.files import unlinked
 from minicaffe.layers.proposal.roi_data import RoIData
+from minicaffe.layers.ssd.annotated_data import AnnotatedData
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import put_weights, weights_of
@@ -214,7 +215,7 @@ class Film:
         return Detector(net, classes=self._classes, threshold=THRESHOLD, max_detections=MOST_BOXES, **means)
 
     def _of_roidb(self) -> list[tuple[str, NDArray[np.uint8]]]:
-        reader = next((layer for layer in self.solver.net.layers if isinstance(layer, RoIData)), None)
+        reader = next((layer for layer in self.solver.net.layers if isinstance(layer, RoIData | AnnotatedData)), None)
         entries = [entry for entry in reader.roidb if not entry["flipped"]][:MOST_PHOTOS] if reader else []
         if not entries:
             raise Error("a film with a test net needs photos, as there is no roidb: give images (train: --film-image)")
