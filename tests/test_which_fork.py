@@ -318,7 +318,10 @@ def test_the_fork_goes_with_a_layer_inside_a_torch_module() -> None:
     np.testing.assert_allclose(to_torch(made)(torch.from_numpy(x))["y"].detach().numpy(), expected, rtol=1e-6)
 
 
-NO_NET = "layers forks device-query docs doctor dump film upgrade retarget convert-imageset compute-image-mean parse-log script"
+NO_NET = (
+    "layers forks device-query docs doctor dump film upgrade retarget "
+    "convert-imageset convert-annoset compute-image-mean parse-log script"
+)
 """Commands that make no net, or make the user's script do."""
 
 

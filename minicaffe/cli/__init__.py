@@ -66,6 +66,7 @@ GROUPS = {
     "Caffe's own tools": {
         "script": "run a script written for pycaffe",
         "convert-imageset": "make a database of the images in a list",
+        "convert-annoset": "make a database of annotated images, for SSDs",
         "compute-image-mean": "average the images of a database, for mean_file",
         "extract-features": "store blobs for each item of a net's data layer",
         "parse-log": "turn a training log into tables",
@@ -83,6 +84,7 @@ HIDDEN = ("device-query",)
 """Names of the caffe tool for what another command does."""
 
 FILES = {
+    "annoset": ("convert-annoset",),
     "caffe_tools": ("compute-image-mean", "convert-imageset", "extract-features", "upgrade"),
     "compare": ("trace-diff",),
     "convert": ("import", "merge-bn", "to-torch"),

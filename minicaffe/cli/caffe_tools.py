@@ -111,16 +111,21 @@ def _stored(image: Listed, options: ConvertImagesetOptions) -> caffe_pb2.Datum:
     pixels = read_image(path, color)
     if options.resize_width and options.resize_height:
         pixels = resized(pixels, options.resize_height, options.resize_width)
-    suffix = path.suffix.lower().lstrip(".")
-    kind = (options.encode_type or "").lower().lstrip(".") or (suffix if options.encoded else "")
+    kind = stored_format(path, options.encode_type, options.encoded)
     if not kind:
-        if options.encoded:
-            raise DataError(f"{path}: its name does not end in an image format: give --encode-type")
         return image_datum(pixels, image.label)
-    same = not options.resize_width and {"jpeg": "jpg"}.get(suffix, suffix) == {"jpeg": "jpg"}.get(kind, kind)
+    same = not options.resize_width and kind == stored_format(path, None, True)
     if same and (read_image(path, None).shape[2] == 3) == color:  # the file itself, with its quality, if nothing changes
         return encoded_datum(read_bytes(path, "bytes"), image.label)
     return encoded_datum(encode_image(pixels, kind, str(path)), image.label)
+
+
+def stored_format(path: Path, encode_type: str | None, encoded: bool) -> str:
+    """Return the format of a stored image file, such as "jpg"; "" for pixels. Raises DataError."""
+    kind = (encode_type or "").lower().lstrip(".") or (path.suffix.lower().lstrip(".") if encoded else "")
+    if encoded and not kind:
+        raise DataError(f"{path}: its name does not end in an image format: give --encode-type")
+    return {"jpeg": "jpg"}.get(kind, kind)
 
 
 @dataclass(frozen=True, kw_only=True)

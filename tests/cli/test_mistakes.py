@@ -111,6 +111,7 @@ MISTAKES = [
     ("export deploy.prototxt -o out.onnx --until conv9", "conv9"),
     ("retarget deploy.prototxt --classes 1 --out out.prototxt", "classes"),
     ("convert-imageset . list.txt out_lmdb", "gone.png"),
+    ("convert-annoset gone.json out_lmdb", "gone.json"),
     ("script gone.py", "gone.py"),
 ]
 

@@ -24,7 +24,8 @@ layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 3 dim
 layer { name: "y" type: "Power" bottom: "x" top: "y" power_param { scale: 2 } }
 """
 OWN = {
-    ("train", "--seed"), ("convert-imageset", "--seed"), ("draw", "--phase"), ("explain", "--backward"),
+    ("train", "--seed"), ("convert-imageset", "--seed"), ("convert-annoset", "--seed"), ("draw", "--phase"),
+    ("explain", "--backward"),
     ("compare", "--weights"), ("trace-diff", "--weights"), ("rescue", "--check"), ("train", "--check"),
     ("trace", "--backward"), ("export", "--mean"),
     *((name, flag) for flag in ("--mean", "--scale-factor") for name in ("pose", "flow", "trace", "trace-diff", "live")),

@@ -36,6 +36,7 @@ AT_THE_END = (
 )
 NO_NET = {
     "compute-image-mean",
+    "convert-annoset",
     "convert-imageset",
     "docs",
     "doctor",

@@ -7,7 +7,7 @@ import pytest
 MODULES = {"hdf5": ["h5py"], "lmdb": ["lmdb"], "onnx": ["onnx", "onnxruntime"]}
 OF_COMMAND = {
     **dict.fromkeys(("export", "import"), "onnx"),
-    **dict.fromkeys(("compute-image-mean", "convert-imageset", "extract-features"), "lmdb"),
+    **dict.fromkeys(("compute-image-mean", "convert-annoset", "convert-imageset", "extract-features"), "lmdb"),
     "dump": "hdf5",
 }
 """What a command's cases need."""

@@ -140,6 +140,13 @@ def convert_imageset() -> list[Case]:
     ]
 
 
+def convert_annoset() -> list[Case]:
+    photo(FILE)
+    images = [{"image": name, "width": 9, "height": 9, "boxes": [], "classes": []} for name in (FILE, f"{FILE}2")]
+    Path("a.json").write_text(json.dumps({"classes": [WILD], "images": images}))
+    return [(["convert-annoset", "a.json", f"db{OUT}", "--skip-unreadable"], FILE_SHOWN)]
+
+
 def cut() -> list[Case]:
     net = _net(QUIET)
     Net(net, TEST).save("w.caffemodel")
@@ -529,10 +536,10 @@ def to_torch() -> list[Case]:
 CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.rstrip("_").replace("_", "-"): function
     for function in (
-        classify, compare, compute_image_mean, convert_imageset, cut, deploy, detect, device_query, docs, doctor, draw, dump,
-        evaluate, explain, export, extract_features, features, film, flow, forks, import_, layers, live, merge_bn, parse_log,
-        port, pose, read, rescue, retarget, run, script, segment, summary, test, time, to_torch, trace, trace_diff, train,
-        upgrade,
+        classify, compare, compute_image_mean, convert_annoset, convert_imageset, cut, deploy, detect, device_query, docs,
+        doctor, draw, dump, evaluate, explain, export, extract_features, features, film, flow, forks, import_, layers, live,
+        merge_bn, parse_log, port, pose, read, rescue, retarget, run, script, segment, summary, test, time, to_torch, trace,
+        trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""
