@@ -319,7 +319,7 @@ def test_the_fork_goes_with_a_layer_inside_a_torch_module() -> None:
 
 
 NO_NET = (
-    "layers forks device-query docs doctor dump film upgrade retarget "
+    "layers new forks device-query docs doctor dump film upgrade retarget "
     "convert-imageset convert-annoset compute-image-mean parse-log script"
 )
 """Commands that make no net, or make the user's script do."""

@@ -58,6 +58,7 @@ GROUPS = {
         "live": "edit a net in the browser and see what every layer does",
     },
     "Train": {
+        "new": "write a new detector for your classes, ready to train",
         "train": "train a net with a solver prototxt",
         "film": "make a page from the frames of train --film",
         "test": "average a net's outputs over many forward passes",

@@ -112,6 +112,7 @@ MISTAKES = [
     ("retarget deploy.prototxt --classes 1 --out out.prototxt", "classes"),
     ("convert-imageset . list.txt out_lmdb", "gone.png"),
     ("convert-annoset gone.json out_lmdb", "gone.json"),
+    ("new ssd made --classes gone.txt", "gone.txt"),
     ("script gone.py", "gone.py"),
 ]
 

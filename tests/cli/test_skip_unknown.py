@@ -45,6 +45,7 @@ NO_NET = {
     "forks",
     "import",
     "layers",
+    "new",
     "parse-log",
     "port",
 }

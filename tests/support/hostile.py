@@ -314,6 +314,16 @@ def merge_bn() -> list[Case]:
     ]
 
 
+def new() -> list[Case]:
+    Path("names.txt").write_text(f"{FILE[:-1]}\n")
+    twice = f"{FILE[:-1]}\n" * 2
+    Path("twice.txt").write_text(twice)
+    return [
+        (["new", "ssd", OUT, "--classes", "names.txt"], OUT_SHOWN),
+        (["new", "ssd", "other", "--classes", "twice.txt"], OUT_SHOWN),
+    ]
+
+
 def parse_log() -> list[Case]:
     head = "I1121 03:09:4%d.283104  2001 solver.cpp:1] "
     name = WILD.replace("\r", "").replace("\u2028", "").replace("\x1b[5m", '\x1b[5m",')
@@ -538,8 +548,8 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
     for function in (
         classify, compare, compute_image_mean, convert_annoset, convert_imageset, cut, deploy, detect, device_query, docs,
         doctor, draw, dump, evaluate, explain, export, extract_features, features, film, flow, forks, import_, layers, live,
-        merge_bn, parse_log, port, pose, read, rescue, retarget, run, script, segment, summary, test, time, to_torch, trace,
-        trace_diff, train, upgrade,
+        merge_bn, new, parse_log, port, pose, read, rescue, retarget, run, script, segment, summary, test, time, to_torch,
+        trace, trace_diff, train, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""
