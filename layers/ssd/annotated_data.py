@@ -44,7 +44,7 @@ from minicaffe.data.database import Database, datum_array
 from minicaffe.data.prefetch import Batch, Prefetcher
 from minicaffe.data.resizing import extrapolation
 from minicaffe.data.roidb import image_name, prepare_roidb
-from minicaffe.data.roidb_entry import Entry, Roidb
+from minicaffe.data.roidb_entry import LARGEST, Entry, Roidb
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
@@ -289,19 +289,24 @@ class AnnotatedData(PrefetchingLayer):
         """Whether batches need set_roidb, because the layer has no database."""
         return isinstance(self.source_of_batches, RoidbSource) and not self.roidb
 
-    def set_roidb(self, roidb: Sequence[Entry], classes: Sequence[str] = ()) -> None:
+    def set_roidb(self, roidb: Sequence[Entry], classes: Sequence[str] = (), num_classes: int = LARGEST) -> None:
         """Read the images of roidb (see minicaffe.roidb) from the next batch on, in phase TRAIN in random order.
 
         classes: the names of the roidb's classes, background first. Where the layer has a label_map_file, it gives their
-        labels; otherwise a label is the class's number. Raises LayerError.
+        labels; otherwise a label is the class's number. num_classes: of the net, background included. Raises LayerError.
         """
-        number = max(len(classes), 1 + max((int(np.max(entry["gt_classes"], initial=0)) for entry in roidb), default=0))
+        largest = 1 + max((int(np.max(entry["gt_classes"], initial=0)) for entry in roidb), default=0)
         generator = np.random.default_rng(int(rng.shared_generator().integers(2**63)))  # the same in all ranks
         try:
-            entries = prepare_roidb(roidb, number)
+            labels = self._labels(classes)
+            # Without a label map, a class that the net lacks is an error that names the image.
+            entries = prepare_roidb(roidb, largest if labels else min(largest, num_classes))
+            if labels and max(labels) >= num_classes:
+                file = self.param.annotated_data_param.label_map_file
+                raise DataError(f"{file}: a class has the label {max(labels)}, but the net has {num_classes} classes")
             if not any((entry["gt_classes"] > 0).any() for entry in entries):
                 raise DataError(f"a roidb of {len(roidb)} images has no image with boxes to train on")
-            labels, steps = self._labels(classes), self._steps(generator)
+            steps = self._steps(generator)
         except DataError as error:
             raise self.error(str(error)) from error
         source = RoidbSource(entries, self.param.data_param, steps, labels, self.phase == TRAIN, self.shard)

@@ -14,7 +14,7 @@ import numpy as np
 
 from minicaffe.data.image_check import readable
 from minicaffe.data.roidb import add_flipped, add_proposals, entry_pixels, load_roidb
-from minicaffe.data.roidb_entry import Roidb
+from minicaffe.data.roidb_entry import LARGEST, Roidb
 from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists, unannotated
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.class_names import read_names
@@ -310,8 +310,9 @@ class RoidbOptions:
         if images and not Path(images).is_dir():
             raise Error(f"--images {images}: no such folder")
         entries, classes = read_annotations(source, self.split or ("trainval", "train"), images, self.classes)
-        if classes and (known := _class_count(reader, net)) and len(classes) != known[1]:
-            warn(f'{source} has {len(classes)} classes with the background, but layer "{known[0]}" has num_classes {known[1]}')
+        holder, number = _class_count(reader, net)
+        if classes and number and len(classes) != number:
+            warn(f'{source} has {len(classes)} classes with the background, but layer "{holder}" has num_classes {number}')
         if self.proposals:
             boxes = [read_proposals(self.proposals, Path(str(entry["image"]))) for entry in entries]
             entries = add_proposals(entries, [array for array in boxes if array is not None])
@@ -322,7 +323,7 @@ class RoidbOptions:
             if isinstance(reader, RoIData):
                 reader.set_roidb(entries)
             else:
-                reader.set_roidb(entries, classes)
+                reader.set_roidb(entries, classes, number or LARGEST)
         mirrored = ", half of them mirror images" * flips
         echo(f"{source}: {len(entries)} images{mirrored}, {len(classes)} classes")
         return classes
@@ -339,9 +340,9 @@ def _readers(net: Net, test_nets: Sequence[Net], given: bool) -> list[RoIData | 
     return found
 
 
-def _class_count(reader: RoIData | AnnotatedData, net: Net) -> tuple[str, int] | None:
-    """Return the layer that knows the number of classes, background included, and that number."""
+def _class_count(reader: RoIData | AnnotatedData, net: Net) -> tuple[str, int]:
+    """Return the layer that knows the number of classes, background included, and that number; 0 if no layer does."""
     if isinstance(reader, RoIData):
         return reader.name, reader.num_classes
     losses = (layer for layer in net.layers if isinstance(layer, MultiBoxLoss))
-    return next(((layer.name, layer.param.multibox_loss_param.num_classes) for layer in losses), None)
+    return next(((layer.name, layer.param.multibox_loss_param.num_classes) for layer in losses), ("", 0))
