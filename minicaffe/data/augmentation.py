@@ -110,15 +110,15 @@ def hsv_of(pixels: Pixels) -> Pixels:
 
 
 def _hsv(pixels: Pixels) -> Pixels:
-    blue, green, red = np.moveaxis(pixels.astype(np.float32), 2, 0)
-    value = pixels.max(axis=2).astype(np.float32)
-    span = value - pixels.min(axis=2)
+    blue, green, red = pixels.transpose(2, 0, 1).astype(np.float32, order="C")
+    value = np.maximum(np.maximum(blue, green), red)
+    span = value - np.minimum(np.minimum(blue, green), red)
     safe = np.maximum(span, 1)  # avoids a division by 0 for grey, whose hue is 0
     turns = [(green - blue) / safe, 2 + (blue - red) / safe, 4 + (red - green) / safe]
     # OpenCV's hue has 180 steps, 30 for each sixth of the circle.
-    hue = np.rint(np.select([value == red, value == green], turns[:2], turns[2]) * 30) % 180
+    hue = np.rint(np.where(value == red, turns[0], np.where(value == green, turns[1], turns[2])) * 30)
     saturation = 255 * span / np.maximum(value, 1)
-    return as_bytes(np.stack([np.where(span > 0, hue, 0), saturation, value], axis=2))
+    return as_bytes(np.stack([np.where(hue < 0, hue + 180, hue), saturation, value], axis=2))
 
 
 def bgr_of(hsv: Pixels) -> Pixels:
