@@ -36,13 +36,15 @@ class Prior(NamedTuple):
 class Images(NamedTuple):
     """The images that a net takes: the side of the square, means and scale; and for training the batch and the augmentation.
 
-    expansion: the largest canvas around an image. overlaps, trials: of the batch samplers. interpolations: of resizing.
+    colours: the probability of another saturation, and of another hue. expansion: the largest canvas around an image.
+    overlaps, trials: of the batch samplers. interpolations: of resizing.
     """
 
     size: int
     means: Sequence[float]
     scale: float
     batch: int
+    colours: float
     expansion: float
     overlaps: Sequence[float]
     trials: int
@@ -52,7 +54,9 @@ class Images(NamedTuple):
 SHORT_MEMORY = {"moving_average_fraction": 0.99}
 """Of BatchNorm. The default, 0.999, would keep the statistics of the first iterations of a short training."""
 # Fewer samplers and only fast interpolations: the published ones would take as long as the net.
-SMALL = Images(256, SSD_MEANS, 1, batch=8, expansion=2, overlaps=(0.3, 0.5, 0.7), trials=20, interpolations=("LINEAR", "AREA"))
+SMALL = Images(
+    256, SSD_MEANS, 1, batch=8, colours=0.2, expansion=2, overlaps=(0.3, 0.5, 0.7), trials=20, interpolations=("LINEAR", "AREA")
+)
 SMALL_TRUNK = (
     ("conv1_1", 16, 2), ("conv2_1", 32, 2), ("conv2_2", 32, 1), ("conv3_1", 64, 2), ("conv3_2", 64, 1), ("conv4_1", 128, 2),
     ("conv4_2", 128, 1), ("conv5_1", 128, 2), ("conv5_2", 128, 1), ("conv6_1", 128, 2), ("conv7_1", 128, 2),
@@ -66,7 +70,7 @@ SMALL_PRIORS = {
     "conv7_1": Prior(176, 240, (2,)),
 }
 MOBILE = Images(
-    300, (127.5,) * 3, 0.007843, batch=8, expansion=4, overlaps=(0.1, 0.3, 0.5, 0.7, 0.9), trials=50,
+    300, (127.5,) * 3, 0.007843, batch=8, colours=0.5, expansion=4, overlaps=(0.1, 0.3, 0.5, 0.7, 0.9), trials=50,
     interpolations=("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4"),
 )  # fmt: skip
 MOBILE_BLOCKS = (
@@ -129,7 +133,8 @@ def _inputs(n: NetSpec, images: Images, train: bool) -> None:
     resize = {"prob": 1, "resize_mode": params.Resize.WARP, "height": images.size, "width": images.size}
     distortion = {
         "brightness_prob": 0.5, "brightness_delta": 32, "contrast_prob": 0.5, "contrast_lower": 0.5, "contrast_upper": 1.5,
-        "hue_prob": 0.5, "hue_delta": 18, "saturation_prob": 0.5, "saturation_lower": 0.5, "saturation_upper": 1.5,
+        "hue_prob": images.colours, "hue_delta": 18, "saturation_prob": images.colours, "saturation_lower": 0.5,
+        "saturation_upper": 1.5,
     }  # fmt: skip
     transform = {
         "scale": images.scale,
