@@ -56,6 +56,7 @@ function cellsView(blob, role, what) {
       showAnchor?.(rows[0], columns[0], tiles.form === "labels" ? at.map : at.map >> 2);
     }
     box.classList.toggle("is-chosen", Boolean(at));
+    element.dataset.chosen = at ? [at.map, at.y, at.x] : "";
     show(at);
   };
   grid.addEventListener("pointermove", (event) => {
