@@ -164,7 +164,7 @@ def tutorials_index(places: list[str]) -> str:
 
 def gallery() -> str:
     """Return the gallery as cards."""
-    cards = [card(f"traces/{one.name}.html", one.title, one.text, f"thumbnails/{one.name}.webp") for one in GALLERY]
+    cards = [card(one.address, one.title, one.text, f"thumbnails/{one.name}.webp") for one in GALLERY]
     head = (
         "# Gallery\n\nInteractive pages that `minicaffe trace` wrote. Click a layer, a map or a roi; `?` shows the keys. "
         "Each page is one file that works without a server. [Tracing](trace.md) has the commands."
@@ -182,7 +182,7 @@ def trace(one: Shown) -> None:
     """Write a page of the gallery."""
     target = PAGES / "traces" / f"{one.name}.html"
     target.parent.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "minicaffe", "trace", *one.words.split(), "-o", str(target), "-q"]
+    words = [sys.executable, "-m", "minicaffe", *one.command, "-o", str(target), "-q"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=ROOT / "examples", capture_output=True, text=True, check=False, env=environment)
     if done.returncode:

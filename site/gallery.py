@@ -6,12 +6,24 @@ from typing import NamedTuple
 
 
 class Shown(NamedTuple):
-    """A page of `minicaffe trace`, of a net in examples/. words: the command's arguments."""
+    """A page of `minicaffe trace`, of a net in examples/.
+
+    words: the command's arguments. tour: the guided tour at which the page opens.
+    """
 
     name: str
     title: str
     text: str
     words: str
+    tour: str = ""
+
+    @property
+    def address(self) -> str:
+        return f"traces/{self.name}.html" + f"#tour={self.tour}" * bool(self.tour)
+
+    @property
+    def command(self) -> list[str]:
+        return ["trace", *self.words.split(), *(["--tour", self.tour] if self.tour else [])]
 
 
 SCENE = "--image shapes/scene.png --cfg shapes/shapes.yml --classes shapes/classes.txt --backward"
@@ -20,14 +32,16 @@ GALLERY = (
     Shown(
         "rfcn",
         "R-FCN",
-        "Position-sensitive score maps, and their votes for one roi.",
+        "A guided tour: from the photo through anchors, proposals and votes to a detection.",
         f"shapes/rfcn/test.prototxt shapes/rfcn/shapes_rfcn.caffemodel {SCENE}",
+        "rfcn",
     ),
     Shown(
         "faster_rcnn",
         "Faster R-CNN",
-        "The bins of ROIPooling, and the way from a detection back to its anchor.",
+        "A guided tour: two boxes that ROIPooling cannot distinguish.",
         f"shapes/faster_rcnn/test.prototxt shapes/faster_rcnn/shapes_faster_rcnn.caffemodel {SCENE}",
+        "roi-pooling",
     ),
     Shown(
         "deformable",
@@ -38,9 +52,9 @@ GALLERY = (
     Shown(
         "training",
         "A training step of R-FCN",
-        "Targets of anchors and rois, hard examples, losses and gradients.",
-        "shapes/rfcn/train.prototxt shapes/rfcn/shapes_rfcn.caffemodel --phase TRAIN --roidb shapes/scene.json"
-        " --cfg shapes/shapes.yml --backward",
+        "A guided tour: the labels of anchors and rois on the image, the four losses, and their gradients.",
+        "shapes/rfcn/train.prototxt --phase TRAIN --roidb shapes/scene.json --cfg shapes/shapes.yml --backward",
+        "learning",
     ),
     Shown(
         "segments",

@@ -423,7 +423,7 @@ class AnchorShot:
 
     base (A, 4): the anchors at row 0, column 0; those of the next cell are `stride` pixels away. image: height and width of the
     net's input. gt_boxes (G, 5). states (N,): the index in ANCHOR_STATES. overlaps (N,): with gt box `matches` (N,), the best
-    one, or -1; of anchors that are not matched 0 and -1. targets (N, 4): the layer's.
+    one, or -1; of anchors that are not matched 0 and -1. targets (N, 4): the layer's. limits: settings by name.
     """
 
     base: Array
@@ -435,10 +435,29 @@ class AnchorShot:
     overlaps: Array
     matches: NDArray[np.intp]
     targets: Array
+    limits: dict[str, float]
+
+    def count(self, shown: str) -> int | None:
+        """Return the number of anchors in one of ANCHOR_FILTERS; None for another name."""
+        return int(np.isin(self.states, ANCHOR_FILTERS[shown]).sum()) if shown in ANCHOR_FILTERS else None
 
 
 ANCHOR_STATES = "label 0", "label 1", "1, not drawn", "0, not drawn", "between", "outside"
 """The states of an anchor: trained as background, or as an object; not drawn among those; -1 by its overlap, or its place."""
+
+ANCHOR_FILTERS = {
+    "drawn": (0, 1),
+    "1": (1,),
+    "0": (0,),
+    "ignored": (2, 3, 4, 5),
+    "1-not-drawn": (2,),
+    "0-not-drawn": (3,),
+    "between": (4,),
+    "outside": (5,),
+    "inside": (0, 1, 2, 3, 4),
+    "all": (0, 1, 2, 3, 4, 5),
+}
+"""The sets of anchors that the page can show, as states."""
 
 
 @dataclass(frozen=True)
@@ -447,7 +466,7 @@ class SampledShot:
 
     rois (S, 5); labels (S,); sources (S,): the row of the proposals, of which there are `given`, or `given` + that of gt_boxes
     (G, 5); -1 if unknown. overlaps (S,): with gt box `matches` (S,), the best one, or -1. targets (S, 4): those of the roi's
-    class, 0 for background. classes: the number of classes.
+    class, 0 for background. classes: the number of classes. limits: settings by name.
     """
 
     rois: Array
@@ -459,6 +478,13 @@ class SampledShot:
     matches: NDArray[np.intp]
     targets: Array
     classes: int
+    limits: dict[str, float]
+
+    def count(self, shown: str) -> int | None:
+        """Return the number of all rois, of objects, of true boxes, or of a label; None for another name."""
+        sets = {"all": self.labels >= 0, "objects": self.labels > 0, "true-boxes": self.sources >= self.given}
+        sets |= {str(k): self.labels == k for k in range(self.classes)}
+        return int(sets[shown].sum()) if shown in sets else None
 
 
 @dataclass(frozen=True)
@@ -468,6 +494,10 @@ class GivenShot:
     image: tuple[float, float]
     gt_boxes: Array
     classes: int
+
+    def count(self, shown: str) -> int | None:
+        """Return the number of true boxes, which are all that is shown."""
+        return len(self.gt_boxes) if shown == "all" else None
 
 
 TargetShot = AnchorShot | SampledShot | GivenShot

@@ -32,6 +32,7 @@ from minicaffe.version import __version__
 from .draw_layout import hosts, layout
 from .explanations.lineage import Lineage, Suppression
 from .trace import (
+    ANCHOR_FILTERS,
     AnchorShot,
     Example,
     GivenShot,
@@ -283,7 +284,8 @@ def _targets(shot: TargetShot, arrays: Arrays) -> Json:
         for key, value in vars(shot).items()
     }
     kinds = {GivenShot: "given", AnchorShot: "anchors", SampledShot: "rois"}
-    return {"kind": kinds[type(shot)], **fields}
+    filters = {"filters": ANCHOR_FILTERS} if isinstance(shot, AnchorShot) else {}
+    return {"kind": kinds[type(shot)], **fields, **filters}
 
 
 def _picture(picture: Picture | None, arrays: Arrays) -> Json | None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array
 from minicaffe.data.boxes import bbox_overlaps
+from minicaffe.data.settings import TrainSettings
 from minicaffe.layer import Layer
 from minicaffe.layers.proposal.anchor_target import AnchorTarget
 from minicaffe.layers.proposal.anchors import by_position
@@ -55,6 +56,7 @@ def anchor_shot(layer: AnchorTarget, bottoms: Sequence[Array], tops: Sequence[Ar
         overlaps=overlaps,
         matches=matches,
         targets=by_position(tops[1], 4).astype(np.float32),
+        limits=_limits(layer.train, "rpn_positive_overlap", "rpn_negative_overlap", "rpn_batchsize", "rpn_fg_fraction"),
     )
 
 
@@ -76,7 +78,12 @@ def sampled_shot(layer: ProposalTarget, bottoms: Sequence[Array], tops: Sequence
         matches=matches,
         targets=np.take_along_axis(targets, columns, axis=1) * (labels[:, :1] > 0),
         classes=layer.num_classes,
+        limits=_limits(layer.train, "fg_thresh", "bg_thresh_hi", "bg_thresh_lo", "batch_size", "fg_fraction"),
     )
+
+
+def _limits(train: TrainSettings, *names: str) -> dict[str, float]:
+    return {name: getattr(train, name) for name in names}
 
 
 def _best(overlaps: Array) -> tuple[Array, NDArray[np.intp]]:

@@ -15,6 +15,7 @@ from minicaffe.data.images import load_image, scaled_by
 from minicaffe.data.roidb import add_flipped, load_roidb
 from minicaffe.data.settings import DetectionSettings, TrainSettings, read_settings
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.tracing.trace import ANCHOR_STATES, AnchorMaps, AnchorShot, GivenShot, SampledShot, Trace
 from minicaffe.tracing.trace_page import document
 from minicaffe.tracing.trace_targets import anchor_maps
@@ -27,7 +28,9 @@ def step(flipped: bool) -> tuple[Net, Trace]:
     """One training step of the shapes R-FCN on scene.png, or on its mirror image."""
     net = Net(SHAPES / "rfcn" / "train.prototxt", TRAIN, settings=read_settings(SHAPES / "shapes.yml"))
     entries = add_flipped(load_roidb(SHAPES / "scene.json")[0])
-    net.layers[0].set_roidb([entry for entry in entries if bool(entry.get("flipped")) == flipped])
+    reader = net.layers[0]
+    assert isinstance(reader, RoIData)
+    reader.set_roidb([entry for entry in entries if bool(entry.get("flipped")) == flipped])
     with Tracer(net, backward=False) as tracer:
         net.forward()
     return net, tracer.trace

@@ -108,23 +108,27 @@ function givenCard(card, _, {gt_boxes: boxes, image}) {
   );
 }
 
-/** The filters of the anchors: {value: [text, states]}; "cell" has the anchors of the chosen cell. */
-function anchorFilters(states) {
+/** The filters of the anchors, in trace.py's ANCHOR_FILTERS, and that of a cell. */
+const FILTER_TEXTS = [
+  ["drawn", "label 1 and label 0"],
+  ["1", "label 1"],
+  ["0", "label 0"],
+  ["ignored", "all ignored"],
+  ["1-not-drawn", "ignored: 1, but not drawn"],
+  ["0-not-drawn", "ignored: 0, but not drawn"],
+  ["between", "ignored: overlap between the limits"],
+  ["outside", "ignored: they leave the image"],
+  ["inside", "all that lie in the image"],
+  ["all", "all anchors"],
+];
+
+/** [value, text, states] of each filter. */
+function anchorFilters({states, filters}) {
   const counts = ANCHOR_STATES.map(() => 0);
   for (const state of states) counts[state]++;
-  const of = (text, ...wanted) => [`${text} (${wanted.reduce((sum, k) => sum + counts[k], 0)})`, wanted];
-  return {
-    drawn: of("label 1 and label 0", 0, 1),
-    1: of("label 1", 1),
-    0: of("label 0", 0),
-    ignored: of("all ignored", 2, 3, 4, 5),
-    "1-not-drawn": of("ignored: 1, but not drawn", 2),
-    "0-not-drawn": of("ignored: 0, but not drawn", 3),
-    between: of("ignored: overlap between the limits", 4),
-    outside: of("ignored: they leave the image", 5),
-    all: of("all anchors", 0, 1, 2, 3, 4, 5),
-    cell: ["all anchors of the chosen cell", [0, 1, 2, 3, 4, 5]],
-  };
+  const total = (wanted) => wanted.reduce((sum, k) => sum + counts[k], 0);
+  const listed = FILTER_TEXTS.map(([value, text]) => [value, `${text} (${total(filters[value])})`, filters[value]]);
+  return [...listed, ["cell", "all anchors of the chosen cell", filters.all]];
 }
 
 /** The corners of anchor a at a cell. */
@@ -143,18 +147,14 @@ function anchorsCard(card, layer, targets) {
   const [height, width] = shape;
   const count = base.shape[0];
   const place = targetPlace(layer);
-  const filters = anchorFilters(states);
-  if (!(place.show in filters)) place.show = "drawn";
+  const filters = anchorFilters(targets);
+  if (!filters.some(([value]) => value === place.show)) place.show = "drawn";
   const view = targetStage("Anchors on the image", targets.image, {
     tabindex: 0,
     role: "application",
     "aria-label": "Anchors on the image: click, or arrow keys, choose a cell; [ and ] the anchor; Escape leaves the cell",
   });
-  const filter = el(
-    "select",
-    {onchange: () => set({show: filter.value, ...(filter.value === "cell" && place.y === null ? {y: height >> 1, x: width >> 1} : {})})},
-    Object.entries(filters).map(([value, [text]]) => el("option", {value}, text)),
-  );
+  const filter = choiceOf("Anchors shown", filters, place.show, (show) => (show === "cell" ? choose(...middle(), place.a) : set({show})));
   const words = el("p", {class: "anchor-words", "aria-live": "polite"});
   const table = el("div", {class: "scroll"});
   let before = place.show === "cell" ? "drawn" : place.show; // the filter to go back to
@@ -164,12 +164,13 @@ function anchorsCard(card, layer, targets) {
     remember(true);
     draw();
   };
+  const middle = () => [place.y ?? height >> 1, place.x ?? width >> 1];
   const choose = (y, x, a) => set({show: "cell", y: clamp(y, 0, height - 1), x: clamp(x, 0, width - 1), a: clamp(a, 0, count - 1)});
   const index = (y, x, a) => (y * width + x) * count + a;
   const corners = (i) => anchorAt(targets, Math.floor(i / count / width), Math.floor(i / count) % width, i % count);
   const draw = () => {
     filter.value = place.show;
-    const [, wanted] = filters[place.show];
+    const [, , wanted] = filters.find(([value]) => value === place.show);
     const isCell = place.show === "cell";
     const shown = ANCHOR_STATES.map(() => []);
     const first = isCell ? index(place.y, place.x, 0) : 0;
@@ -177,7 +178,12 @@ function anchorsCard(card, layer, targets) {
     for (let i = first; i < end; i++) if (wanted.includes(states[i])) shown[states[i]].push(onPhoto(corners(i)));
     const order = [5, 4, 3, 2, 0, 1];
     const halos = [0, 1].map((k) => boxesPath(shown[k], {class: "halo thin"}));
-    const parts = order.map((k) => boxesPath(shown[k], {class: `target-${ANCHOR_STATES[k][1]}`, "data-state": k, "data-count": shown[k].length}));
+    const parts = order.map((k) => boxesPath(shown[k], {
+      class: `target-${ANCHOR_STATES[k][1]}`,
+      "data-state": k,
+      "data-count": shown[k].length,
+      "stroke-opacity": clamp(150 / shown[k].length, 0.15, 1), // thousands must not hide the image
+    }));
     const one = isCell ? onPhoto(anchorAt(targets, place.y, place.x, place.a)) : null;
     const [cx, cy] = isCell ? onPhoto([(place.x + 0.5) * stride, (place.y + 0.5) * stride]) : [];
     const own = one && [
@@ -188,6 +194,8 @@ function anchorsCard(card, layer, targets) {
     view.draw(view.area, halos, parts, truthBoxes(targets.gt_boxes), own);
     words.replaceChildren(...(isCell ? anchorWords(layer, targets, index(place.y, place.x, place.a), place) : ["Click the image to see the anchors of a cell."]));
     table.replaceChildren(...(isCell ? [cellTable(targets, index(place.y, place.x, 0), place.a, (a) => choose(place.y, place.x, a))] : []));
+    const state = isCell ? states[index(place.y, place.x, place.a)] : null;
+    card.dataset.label = state === null ? "" : state > 1 ? -1 : state;
     card.dataset.shown = ANCHOR_STATES.map((_, k) => shown[k].length).join(" ");
   };
   view.frame.addEventListener("click", (event) => {
@@ -196,7 +204,7 @@ function anchorsCard(card, layer, targets) {
   });
   view.frame.addEventListener("keydown", (event) => {
     const turn = {"[": -1, "]": 1}[event.key];
-    const from = [place.y ?? height >> 1, place.x ?? width >> 1];
+    const from = middle();
     if (event.key === "Escape" && place.show === "cell") {
       event.preventDefault();
       set({show: before});
@@ -218,6 +226,7 @@ function anchorsCard(card, layer, targets) {
     el("label", {class: "row"}, "Anchors shown ", filter),
     view.figure,
     legendOf(keys),
+    limitsView(targets.limits),
     saveButtons(() => view.figure, "the anchors"),
     words,
     table,
@@ -236,6 +245,9 @@ function anchorWords(layer, {base, shape, states, overlaps, matches, targets, gt
   const command = layer.covered ? [el("br"), "its arithmetic: ", el("code", ...commandFor(layer, 0, [0, 0, a * shape[0] + y, x]))] : [];
   return [head, `${text}.${best}${target}`, ...command];
 }
+
+/** The settings by which a layer chose. */
+const limitsView = (limits) => el("p", {class: "quiet"}, Object.entries(limits).map(([name, value]) => `${name.toUpperCase()} ${number(value)}`).join(" · "));
 
 /** The anchors of a cell, from the one at `first` on. */
 function cellTable(found, first, chosen, choose) {
@@ -257,12 +269,17 @@ function cellTable(found, first, chosen, choose) {
   return el("table", {class: "cell-table"}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows));
 }
 
-/** The filters of the sampled rois: all, or those of one class. */
-function roiFilters(labels, classes) {
+/** [value, text] of the filters of the sampled rois, as in trace.py's SampledShot.count. */
+function roiFilters({labels, sources, given, classes}) {
   const counts = Array(classes).fill(0);
   for (const label of labels) counts[label]++;
   const each = counts.map((count, k) => [String(k), `${className(k)} (${count})`]);
-  return [["all", `all rois (${labels.length})`], ...each.slice(1), ["objects", `all but the background (${labels.length - counts[0]})`], each[0]];
+  const all = [
+    ["all", `all rois (${labels.length})`],
+    ["objects", `all but the background (${labels.length - counts[0]})`],
+    ["true-boxes", `true boxes themselves (${sources.filter((source) => source >= given).length})`],
+  ];
+  return [...all, ...each.slice(1), each[0]];
 }
 
 /** The height and width of the photo, or of the area that rois cover, in pixels of the net's input. */
@@ -275,7 +292,7 @@ function sampledCard(card, layer, targets) {
   const {rois, labels, gt_boxes: boxes} = targets;
   const count = rois.shape[0];
   const place = targetPlace(layer);
-  const filters = roiFilters(labels, targets.classes);
+  const filters = roiFilters(targets);
   if (!filters.some(([value]) => value === place.show)) place.show = "all";
   const view = targetStage("Sampled rois on the image", extentOf(rois), {
     tabindex: 0,
@@ -289,7 +306,8 @@ function sampledCard(card, layer, targets) {
     draw();
   });
   const words = el("p", {class: "anchor-words", "aria-live": "polite"});
-  const isShown = (r) => place.show === "all" || (place.show === "objects" ? labels[r] > 0 : labels[r] === Number(place.show));
+  const sets = {all: () => true, objects: (r) => labels[r] > 0, "true-boxes": (r) => targets.sources[r] >= targets.given};
+  const isShown = (r) => (sets[place.show] ?? (() => labels[r] === Number(place.show)))(r);
   const corners = (r) => onPhoto([...row(rois, r)].slice(1));
   const choose = (r) => {
     chosen = r;
@@ -309,6 +327,7 @@ function sampledCard(card, layer, targets) {
     view.draw(view.area, drawn, truthBoxes(boxes), own);
     words.replaceChildren(...(chosen === null ? ["Click a roi to see why it has its class."] : roiWords(targets, chosen)));
     card.dataset.shown = String(shown.length);
+    card.dataset.label = chosen === null ? "" : labels[chosen];
   };
   view.frame.addEventListener("click", (event) => {
     const at = view.at(event).map((v) => v * imageScale());
@@ -338,6 +357,7 @@ function sampledCard(card, layer, targets) {
       el("span", {}, el("i", {class: "key target-truth"}), "true box, with its number"),
       [...kinds.slice(1), 0].map((k) => el("span", {}, classKey(k), `label ${k}: ${className(k)}`)),
     ),
+    limitsView(targets.limits),
     saveButtons(() => view.figure, "the sampled rois"),
     words,
   );
