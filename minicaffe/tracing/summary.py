@@ -29,7 +29,8 @@ from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TRAIN, gpu_mode
 from minicaffe.net import Net
-from minicaffe.net_state import state_kept
+
+from .net_state import state_kept
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def _of_layer(kind: str, layer: str, name: str, trace: Trace) -> Value:
         return float(text) if re.fullmatch(r"-?[\d.]+(e-?\d+)?", text) else text
     shot = facts.targets
     if kind == "targets":
-        return _known(shot and shot.count(name), words)
+        return _known(None if shot is None else shot.count(name), words)
     limits: dict[str, float] = {} if shot is None or isinstance(shot, GivenShot) else shot.limits
     return _known(limits.get(name), words)
 

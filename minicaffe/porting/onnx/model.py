@@ -34,10 +34,10 @@ from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.net_state import state_kept
 from minicaffe.porting.graph import clear_fillers, graph_of
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import exports
+from minicaffe.tracing.net_state import state_kept
 from minicaffe.version import __version__
 
 from .graph import Dims, Graph, Value, Written, symbolic_shapes

@@ -19,7 +19,7 @@ from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.net_state import state_kept
+from minicaffe.tracing.net_state import state_kept
 from minicaffe.version import __version__
 
 from . import detection, forms, functions  # noqa: F401  # their functions are entries of the table

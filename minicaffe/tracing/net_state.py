@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .blob import Blob, bump_version
-from .layer import Layer
-from .layers.data.prefetching import DataLayer
-from .net import Net
+from minicaffe.blob import Blob, bump_version
+from minicaffe.layer import Layer
+from minicaffe.layers.data.prefetching import DataLayer
+from minicaffe.net import Net
 
 Undo = Callable[[], None]
 

@@ -18,13 +18,13 @@ from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.proposal.roi_data import RoIData
-from minicaffe.net_state import state_kept
 from minicaffe.porting.merge_bn import merge_net
 from minicaffe.porting.torch_source import write_source
+from minicaffe.tracing.net_state import state_kept
 from minicaffe.tracing.receptive_fields import receptive_field
 from minicaffe.tracing.summary import memory_needs, summarize
 
-SHAPES = Path(__file__).resolve().parents[1] / "examples" / "shapes"
+SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 SETTINGS = read_settings(SHAPES / "shapes.yml")
 SMALL = """
 layer { name: "in" type: "Input" top: "x" top: "cont" top: "rois" input_param {
