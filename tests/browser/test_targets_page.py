@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -250,3 +251,12 @@ def test_everyone_can_use_it(step: Step, open_page: Open, axe: str, layer: str, 
     assert card(opened).bounding_box()["width"] <= width
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
     assert violations(opened.page, axe) == []
+
+
+def test_the_figure_for_print_has_the_anchors(step: Step, open_page: Open) -> None:
+    opened = open_page(step.page, address="#layer=rpn-data")
+    card(opened)
+    root = ElementTree.fromstring(opened.page.evaluate("minicaffe.figure('.targets .view')"))
+    paths = [(path.get("d", ""), path.get("stroke")) for path in root.iter("{http://www.w3.org/2000/svg}path")]
+    counts = {stroke: d.count("M") for d, stroke in paths if stroke != "rgb(0, 0, 0)"}  # without the dark lines below
+    assert counts == {"rgb(39, 224, 122)": int((step.labels == 1).sum()), "rgb(255, 90, 90)": int((step.labels == 0).sum())}

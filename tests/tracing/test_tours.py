@@ -309,7 +309,7 @@ def test_each_shipped_tour_is_in_the_gallery(tmp_path: Path, monkeypatch: pytest
     toured = {one.tour: one for one in gallery if one.tour}
     assert sorted(toured) == SHIPPED
     monkeypatch.chdir(SHAPES.parent)
-    found = CliRunner().invoke(main, [*toured["learning"].command, "-o", str(tmp_path / "page.html"), "-q"])
+    found = CliRunner().invoke(main, [*toured["learning"].command, "-o", str(tmp_path / "page.html")])
     assert found.exit_code == 0, found.output
     assert toured["learning"].address == "traces/training.html#tour=learning"
 
