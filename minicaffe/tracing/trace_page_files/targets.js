@@ -154,7 +154,10 @@ function anchorsCard(card, layer, targets) {
     role: "application",
     "aria-label": "Anchors on the image: click, or arrow keys, choose a cell; [ and ] the anchor; Escape leaves the cell",
   });
-  const filter = choiceOf("Anchors shown", filters, place.show, (show) => (show === "cell" ? choose(...middle(), place.a) : set({show})));
+  const filter = choiceOf("Anchors shown", filters, place.show, (show) => {
+    if (show === "cell") choose(...middle(), place.a);
+    else set({show});
+  });
   const words = el("p", {class: "anchor-words", "aria-live": "polite"});
   const table = el("div", {class: "scroll"});
   let before = place.show === "cell" ? "drawn" : place.show; // the filter to go back to
@@ -165,7 +168,8 @@ function anchorsCard(card, layer, targets) {
     draw();
   };
   const middle = () => [place.y ?? height >> 1, place.x ?? width >> 1];
-  const choose = (y, x, a) => set({show: "cell", y: clamp(y, 0, height - 1), x: clamp(x, 0, width - 1), a: clamp(a, 0, count - 1)});
+  const choose = (y, x, a) =>
+    set({show: "cell", y: clamp(y, 0, height - 1), x: clamp(x, 0, width - 1), a: clamp(a, 0, count - 1)});
   const index = (y, x, a) => (y * width + x) * count + a;
   const corners = (i) => anchorAt(targets, Math.floor(i / count / width), Math.floor(i / count) % width, i % count);
   const draw = () => {
@@ -192,9 +196,12 @@ function anchorsCard(card, layer, targets) {
       svg("circle", {cx, cy, r: 3 * view.grain(), class: "sample"}),
     ];
     view.draw(view.area, halos, parts, truthBoxes(targets.gt_boxes), own);
-    words.replaceChildren(...(isCell ? anchorWords(layer, targets, index(place.y, place.x, place.a), place) : ["Click the image to see the anchors of a cell."]));
-    table.replaceChildren(...(isCell ? [cellTable(targets, index(place.y, place.x, 0), place.a, (a) => choose(place.y, place.x, a))] : []));
-    const state = isCell ? states[index(place.y, place.x, place.a)] : null;
+    const chosen = isCell ? index(place.y, place.x, place.a) : null;
+    const click = "Click the image to see the anchors of a cell.";
+    words.replaceChildren(...(isCell ? anchorWords(layer, targets, chosen, place) : [click]));
+    const rows = isCell && cellTable(targets, chosen - place.a, place.a, (a) => choose(place.y, place.x, a));
+    table.replaceChildren(...(rows ? [rows] : []));
+    const state = isCell ? states[chosen] : null;
     card.dataset.label = state === null ? "" : state > 1 ? -1 : state;
     card.dataset.shown = ANCHOR_STATES.map((_, k) => shown[k].length).join(" ");
   };
@@ -234,20 +241,27 @@ function anchorsCard(card, layer, targets) {
   draw();
 }
 
+const moveText = (move) => Array.from(move, (v, k) => `${MOVES[k]} ${number(v, 4)}`).join(", ");
+
 /** An anchor in words: its place, its label and why, its target, and the command that shows the arithmetic. */
-function anchorWords(layer, {base, shape, states, overlaps, matches, targets, gt_boxes: boxes}, i, {y, x, a}) {
+function anchorWords(layer, found, i, {y, x, a}) {
+  const {base, shape, states, overlaps, matches, gt_boxes: boxes} = found;
   const [text] = ANCHOR_STATES[states[i]];
   const best = matches[i] < 0 ? "" : ` Its largest overlap is ${number(overlaps[i], 4)}, with ${truthText(boxes, matches[i])}.`;
-  const move = Array.from(row(targets, i)).map((v, k) => `${MOVES[k]} ${number(v, 4)}`).join(", ");
+  const move = moveText(row(found.targets, i));
   const counts = states[i] === 1 ? "it counts in the loss" : "it does not count: the inside weights are 0";
   const target = matches[i] < 0 ? "" : ` Its target is ${move}; ${counts}.`;
   const head = el("strong", {}, `anchor ${a} of ${base.shape[0]} at row ${y}, column ${x}: `);
-  const command = layer.covered ? [el("br"), "its arithmetic: ", el("code", ...commandFor(layer, 0, [0, 0, a * shape[0] + y, x]))] : [];
+  const code = () => el("code", ...commandFor(layer, 0, [0, 0, a * shape[0] + y, x]));
+  const command = layer.covered ? [el("br"), "its arithmetic: ", code()] : [];
   return [head, `${text}.${best}${target}`, ...command];
 }
 
 /** The settings by which a layer chose. */
-const limitsView = (limits) => el("p", {class: "quiet"}, Object.entries(limits).map(([name, value]) => `${name.toUpperCase()} ${number(value)}`).join(" · "));
+function limitsView(limits) {
+  const texts = Object.entries(limits).map(([name, value]) => `${name.toUpperCase()} ${number(value)}`);
+  return el("p", {class: "quiet limits"}, texts.join(" · "));
+}
 
 /** The anchors of a cell, from the one at `first` on. */
 function cellTable(found, first, chosen, choose) {
@@ -255,9 +269,11 @@ function cellTable(found, first, chosen, choose) {
   const rows = Array.from({length: found.base.shape[0]}, (_, a) => {
     const i = first + a;
     const [text, colour] = ANCHOR_STATES[found.states[i]];
+    const move = Array.from(row(found.targets, i), (v) => number(v, 3));
     const isMatched = found.matches[i] >= 0;
-    const cells = isMatched ? [number(found.overlaps[i], 3), found.matches[i], ...Array.from(row(found.targets, i)).map((v) => number(v, 3))] : Array(6).fill("–");
-    const one = el("button", {type: "button", class: "link", "aria-pressed": String(a === chosen), onclick: () => choose(a)}, `anchor ${a}`);
+    const cells = isMatched ? [number(found.overlaps[i], 3), found.matches[i], ...move] : Array(6).fill("–");
+    const attributes = {type: "button", class: "link", "aria-pressed": String(a === chosen), onclick: () => choose(a)};
+    const one = el("button", attributes, `anchor ${a}`);
     return el(
       "tr",
       {class: a === chosen ? "is-chosen" : null},
@@ -321,7 +337,8 @@ function sampledCard(card, layer, targets) {
     const drawn = shown.sort((a, b) => labels[a] - labels[b]).map((r) => {
       const style = labels[r] ? ofClass({class_index: labels[r]}) : null;
       const dimmed = chosen !== null && r !== chosen ? " dimmed" : "";
-      return box(...corners(r), {class: `${labels[r] ? "target-roi" : "target-ignored"}${dimmed}`, style, "data-roi": r, "data-label": labels[r]});
+      const kind = `${labels[r] ? "target-roi" : "target-ignored"}${dimmed}`;
+      return box(...corners(r), {class: kind, style, "data-roi": r, "data-label": labels[r]});
     });
     const own = chosen === null ? null : [box(...corners(chosen), {class: "halo"}), box(...corners(chosen), {class: "chosen"})];
     view.draw(view.area, drawn, truthBoxes(boxes), own);
@@ -331,9 +348,7 @@ function sampledCard(card, layer, targets) {
   };
   view.frame.addEventListener("click", (event) => {
     const at = view.at(event).map((v) => v * imageScale());
-    const among = Array.from({length: count}, (_, r) => r).filter(isShown);
-    const found = roiAt({rois: Object.assign(Float32Array.from(among.flatMap((r) => [...row(rois, r)])), {shape: [among.length, 5]})}, at, among.indexOf(chosen));
-    choose(found === null ? null : among[found]);
+    choose(roiAt(targets, at, chosen, isShown));
   });
   view.frame.addEventListener("keydown", (event) => {
     const by = {"[": -1, "]": 1}[event.key];
@@ -366,13 +381,12 @@ function sampledCard(card, layer, targets) {
 
 /** A sampled roi in words: where it comes from, its label and why, its target. */
 function roiWords({rois, labels, sources, given, overlaps, matches, targets, gt_boxes: boxes}, r) {
-  const source = sources[r];
-  const what = source < 0 ? "" : source < given ? `It is proposal ${source}. ` : `It is ${truthText(boxes, source - given)} itself. `;
-  const best = matches[r] < 0 ? "There are no true boxes." : `Its largest overlap is ${number(overlaps[r], 4)}, with ${truthText(boxes, matches[r])}.`;
-  const move = Array.from(row(targets, r)).map((v, k) => `${MOVES[k]} ${number(v, 4)}`).join(", ");
-  const target = labels[r] ? ` Its target, in the columns of its class, is ${move}.` : " Background has no target.";
-  return [
-    el("strong", {}, `roi ${r}, label ${labels[r]}: ${className(labels[r])}. `),
-    `x1, y1, x2, y2 ${boxText([...row(rois, r)].slice(1))}. ${what}${best}${target}`,
-  ];
+  const texts = [`x1, y1, x2, y2 ${boxText([...row(rois, r)].slice(1))}.`];
+  if (sources[r] >= given) texts.push(`It is ${truthText(boxes, sources[r] - given)} itself.`);
+  else if (sources[r] >= 0) texts.push(`It is proposal ${sources[r]}.`);
+  if (matches[r] < 0) texts.push("There are no true boxes.");
+  else texts.push(`Its largest overlap is ${number(overlaps[r], 4)}, with ${truthText(boxes, matches[r])}.`);
+  if (labels[r]) texts.push(`Its target, in the columns of its class, is ${moveText(row(targets, r))}.`);
+  else texts.push("Background has no target.");
+  return [el("strong", {}, `roi ${r}, label ${labels[r]}: ${className(labels[r])}. `), texts.join(" ")];
 }
