@@ -130,3 +130,13 @@ def receptive_fields(net: Net, image: NDArray[np.uint8], layers: Sequence[str]) 
         shown.append({"name": name, "rows": fields[0], "columns": fields[1], "map": map_picture, **convolution})
     title = "The pixels that a cell of a map depends on"
     return Figure("receptive_fields", title, 600, photo=picture(image), size=image.shape[1::-1], layers=shown)
+
+
+def pyramid(roi: tuple[float, ...] = (80, 60, 239, 219)) -> Figure:
+    """Return a figure of a roi to drag, and the level of a feature pyramid from which it is pooled.
+
+    roi: x1, y1, x2, y2 at first, within 640 x 480 pixels.
+    """
+    levels = [{"level": level, "stride": 2**level} for level in range(2, 6)]
+    title = "The level of a feature pyramid for a roi"
+    return Figure("pyramid", title, 560, roi=roi, size=(640, 480), levels=levels, middle={"level": 4, "side": 224})

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from minicaffe import TEST, Net
 from minicaffe.tracing.receptive_fields import receptive_field
-from minicaffe.tutorials import lesson_2
+from minicaffe.tutorials import lesson_2, lesson_10
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -66,3 +69,29 @@ def test_the_trunk() -> None:
     plain = lesson_2.receptive_field([(kernel, stride, 1) for kernel, stride, _ in lesson_2.TRUNK])[0]
     assert f"Without dilations it would be {plain}." in text("2-maps")
     assert f"after {size} and {plain} pixels" in text("2-maps")
+
+
+def test_losses_of_the_ssd() -> None:
+    """The costs of classes and boxes, each computed in the lesson, add up to the layer's loss."""
+    lesson, out = text("10-beyond"), printed("10-beyond")
+    found = re.search(r"classes ([\d.]+), boxes ([\d.]+)\n.*loss +([\d.]+)", out)
+    each = re.search(r"each costs ([\d.]+); ln 3 = ([\d.]+)", out)
+    assert found and each
+    classes, boxes, loss = found.groups()
+    assert float(classes) + float(boxes) == pytest.approx(float(loss), abs=2e-3)
+    assert 4 * float(each[1]) == pytest.approx(float(classes), abs=3e-3)
+    assert float(each[2]) == pytest.approx(math.log(3), abs=5e-4)
+    assert f"would cost ln 3 = {each[2]}." in lesson and f"cost {each[1]} on average" in lesson
+    assert f"make the {classes} of the classes" in lesson
+    assert f"loss of the deltas is {boxes}, and the sum {loss} is the layer's loss" in lesson
+
+
+def test_priors_of_the_ssd() -> None:
+    """A gradient's count of priors, and the cells of a roi on its level."""
+    assert "this SSD 160 priors" in printed("10-beyond") and "8 · 160 = 1280 priors" in text("10-beyond")
+    assert "23 matched" in printed("10-beyond") and "if 23 have a box" in text("10-beyond")
+    cells = [side / 2 ** lesson_10.level(side, side) for side in np.arange(56, 896, 0.5)]
+    assert "covers 14 to 28 cells a side, unless it is smaller than 56 or larger than 896 pixels" in text("10-beyond")
+    assert (min(cells), round(max(cells))) == (14, 28)
+    assert lesson_10.level(160, 160) == lesson_10.level(320, 80) == 3
+    assert "Both come from P3" in text("10-beyond")
