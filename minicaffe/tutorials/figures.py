@@ -22,6 +22,7 @@ from minicaffe.detection import evaluation
 from minicaffe.detection.evaluation import ImageBoxes
 from minicaffe.files import replacing
 from minicaffe.layers.conv.convolution import Convolution
+from minicaffe.layers.proposal.anchor_target import AnchorTarget
 from minicaffe.net import Net
 from minicaffe.tracing.receptive_fields import receptive_field
 
@@ -140,3 +141,27 @@ def pyramid(roi: tuple[float, ...] = (80, 60, 239, 219)) -> Figure:
     levels = [{"level": level, "stride": 2**level} for level in range(2, 6)]
     title = "The level of a feature pyramid for a roi"
     return Figure("pyramid", title, 560, roi=roi, size=(640, 480), levels=levels, middle={"level": 4, "side": 224})
+
+
+def anchor_labels(net: Net) -> Figure:
+    """Return a figure of the anchors of a training step, coloured by their labels, with sliders for the two thresholds.
+
+    net: a detector's training net after a forward pass, with the blobs data and gt_boxes and an AnchorTarget layer.
+    """
+    layer = next(layer for layer in net.layers if isinstance(layer, AnchorTarget))
+    image, truth = net.blobs["data"].data[0], net.blobs["gt_boxes"].data[:, :4]
+    grid = net.blobs[net.bottom_names[layer.name][0]].shape[2:]
+    pixels = image.transpose(1, 2, 0) + net.settings.pixel_means
+    return Figure(
+        "anchor_labels",
+        "Which anchors are objects, background or ignored?",
+        620,
+        picture=picture(pixels.clip(0, 255).astype(np.uint8)),
+        size=[image.shape[2], image.shape[1]],
+        anchors=layer.anchors,
+        grid=grid,
+        stride=layer.stride,
+        truth=truth,
+        low=net.settings.train.rpn_negative_overlap,
+        high=net.settings.train.rpn_positive_overlap,
+    )
