@@ -23,6 +23,7 @@ from minicaffe.detection import evaluation
 from minicaffe.detection.evaluation import ImageBoxes
 from minicaffe.errors import Error
 from minicaffe.files import replacing
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.proposal.anchor_target import AnchorTarget
 from minicaffe.layers.proposal.anchors import by_position
@@ -244,6 +245,28 @@ def anchor_labels(net: Net) -> Figure:
         low=net.settings.train.rpn_negative_overlap,
         high=net.settings.train.rpn_positive_overlap,
     )
+
+
+def im2col() -> Figure:
+    """Return a figure of a map's windows as the columns of a matrix: a window to slide, its column, its product."""
+    numbers = np.array([[1, 0, 2, 3, 1, 0], [4, 1, 0, 2, 5, 1], [0, 3, 6, 1, 0, 2], [2, 0, 1, 4, 3, 0], [5, 2, 0, 1, 2, 6]])
+    weight = np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]])
+    variants = []
+    for stride, pad in ((1, 0), (1, 1), (2, 0), (2, 1)):
+        window = f"convolution_param {{ kernel_size: 3 stride: {stride} pad: {pad}"
+        net = Net(
+            parse_net(
+                'input: "x" input_shape { dim: 1 dim: 1 dim: 5 dim: 6 }'
+                f'layer {{ name: "columns" type: "Im2col" bottom: "x" top: "columns" {window} }} }}'
+                f'layer {{ name: "conv" type: "Convolution" bottom: "x" top: "y" {window} bias_term: false num_output: 1 }} }}'
+            )
+        )
+        net.params["conv"][0].data[0, 0] = weight
+        net.blobs["x"].data[0, 0] = numbers
+        found = net.forward()
+        columns = found["columns"][0].reshape(9, -1)
+        variants.append({"stride": stride, "pad": pad, "columns": columns.copy(), "top": found["y"][0, 0].copy()})
+    return Figure("im2col", "A convolution as one product of matrices", 640, map=numbers, filter=weight, variants=variants)
 
 
 def _proposal(net: Net) -> tuple[Proposal, list[NDArray[np.floating[Any]]]]:
