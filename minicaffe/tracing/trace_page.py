@@ -298,11 +298,10 @@ def _number(value: float | None) -> float | None:
     return value if isinstance(value, int) else float(f"{value:.7g}")
 
 
-def page(trace: Trace, live: Json | None = None) -> str:
-    """Return the page's HTML. live: the initial data of its editor, in a page that takes changes (live.py)."""
+def page(trace: Trace, **more: Any) -> str:
+    """Return the page's HTML. more: entries of the document besides those of the trace, as live.py has."""
     data, arrays = document(trace)
-    if live:
-        data["live"] = live
+    data |= more
     parts = {
         "title": escape(on_one_line(trace.name or os.path.basename(trace.file))),
         "trace": script_json(data),
