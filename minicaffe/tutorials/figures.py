@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -97,3 +98,21 @@ def anchor_labels(net: Net) -> Figure:
         low=net.settings.train.rpn_negative_overlap,
         high=net.settings.train.rpn_positive_overlap,
     )
+
+
+def training(
+    image: NDArray[np.uint8], classes: Sequence[str], runs: Sequence[dict[str, Any]], threshold: float, scenes: int
+) -> Figure:
+    """Return a figure of trainings side by side, with a slider over their frames.
+
+    Parameters
+    ----------
+    image : (height, width, 3) of uint8; blue, green, red
+    classes : the names, with the background
+    runs : for each training its name, its losses, and its frames: iteration, boxes, scores, classes, ap (average precision)
+    threshold : the lowest score of the frames' boxes
+    scenes : on how many scenes ap was measured
+    """
+    size = [image.shape[1], image.shape[0]]
+    more = {"classes": classes, "runs": runs, "threshold": threshold, "scenes": scenes}
+    return Figure("training", "Trainings side by side", 620, picture=picture(image), size=size, **more)

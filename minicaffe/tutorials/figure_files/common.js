@@ -30,7 +30,7 @@ try {
   // a frame of another origin: the system's colours, and the height that the notebook gave
 }
 
-/** A labelled slider over numbers, as {row, set}; onchange gets the number. */
+/** A labelled slider over numbers, as {row, set, show}; onchange gets the number. show writes another number beside it. */
 function numberSlider(label, low, high, step, value, onchange, digits = 2) {
   const shown = el("output", {class: "number"}, written(value, digits));
   const range = el("input", {type: "range", min: low, max: high, step, value, "aria-label": label});
@@ -42,7 +42,8 @@ function numberSlider(label, low, high, step, value, onchange, digits = 2) {
     set(range.value);
     onchange(Number(range.value));
   });
-  return {row: el("label", {class: "slider"}, el("span", {}, label), range, shown), set};
+  const show = (number) => (shown.textContent = number);
+  return {row: el("label", {class: "slider"}, el("span", {}, label), range, shown), set, show};
 }
 
 /** The place of a pointer in the coordinates of an svg element. */
