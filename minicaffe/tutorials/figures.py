@@ -15,11 +15,16 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from minicaffe import ops
 from minicaffe.data.image_bytes import encode_image
+from minicaffe.errors import Error
 from minicaffe.files import replacing
 from minicaffe.layers.proposal.anchor_target import AnchorTarget
+from minicaffe.layers.proposal.anchors import by_position
+from minicaffe.layers.proposal.param_str import DEFAULTS, layer_parameters
+from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
 
 HERE = files("minicaffe.tutorials") / "figure_files"
@@ -76,6 +81,80 @@ def iou(boxes: tuple[tuple[float, ...], tuple[float, ...]] = ((60, 40, 179, 139)
     return Figure("iou", "Two boxes and their intersection over union", 330, boxes=boxes)
 
 
+def anchors(
+    net: Net, image: NDArray[np.uint8], truth: ArrayLike, names: Sequence[str], cell: tuple[int, int], anchor: int
+) -> Figure:
+    """Return a figure that picks an anchor: its cell on the photo, its size and its ratio.
+
+    It shows the anchor's corners, its overlap with the nearest true box, and its objectness, after the net's forward.
+
+    Parameters
+    ----------
+    net : a net with a Proposal layer
+    image : the photo (height, width, 3), of any size
+    truth : the true boxes (G, 4), in pixels of the net's input
+    names : the classes of these boxes (G,)
+    cell, anchor : row and column of the cell, and the number of its anchor, at first
+    """
+    layer, (scores, _, info) = _proposal(net)
+    given = DEFAULTS | layer_parameters(layer)
+    objectness = by_position(scores[:, len(layer.anchors) :], 1)
+    return Figure(
+        "anchors",
+        "Pick an anchor",
+        780,
+        photo=picture(image),
+        size=info.reshape(-1)[1::-1],
+        map=scores.shape[2:],
+        stride=layer.stride,
+        anchors=layer.anchors,
+        base=given["base_size"],
+        ratios=given["ratios"],
+        scales=given["scales"],
+        objectness=base64.b64encode((objectness * 100).round().astype(np.uint8).tobytes()).decode(),
+        truth=np.asarray(truth, np.float64).round(2),
+        names=names,
+        cell=cell,
+        first=anchor,
+    )
+
+
+def deltas(net: Net, image: NDArray[np.uint8], cell: tuple[int, int], anchor: int, truth: ArrayLike) -> Figure:
+    """Return a figure of four sliders that move an anchor. cell, anchor, truth: as in anchors, with one true box (4,)."""
+    layer, (scores, regressions, info) = _proposal(net)
+    (height, width), (row, column) = scores.shape[2:], cell
+    number = (row * width + column) * len(layer.anchors) + anchor
+    box = ops.shifted_anchors(layer.anchors, height, width, layer.stride)[number]
+    target = np.asarray(truth, np.float64).round(2)
+    return Figure(
+        "deltas",
+        "Move an anchor by its deltas",
+        790,
+        photo=picture(image),
+        size=info.reshape(-1)[1::-1],
+        anchor=box,
+        truth=target,
+        net=by_position(regressions, 4)[number],
+        target=ops.bbox_transform(box[None], target[None])[0],
+    )
+
+
+def nms(image: NDArray[np.uint8], size: tuple[float, float], dets: ArrayLike, threshold: float) -> Figure:
+    """Return a figure that suppresses boxes step by step.
+
+    Parameters
+    ----------
+    image : the photo (height, width, 3), of any size
+    size : the height and width in whose pixels the boxes are
+    dets : boxes and scores (N, 5)
+    threshold : of the overlap, at first
+    """
+    rows = np.asarray(dets, np.float64)
+    rows = rows[np.argsort(-rows[:, 4], kind="stable")]
+    boxes, scores, title = rows[:, :4].round(2), rows[:, 4].round(6), "Non-maximum suppression, box by box"
+    return Figure("nms", title, 700, photo=picture(image), size=size[::-1], boxes=boxes, scores=scores, threshold=threshold)
+
+
 def anchor_labels(net: Net) -> Figure:
     """Return a figure of the anchors of a training step, coloured by their labels, with sliders for the two thresholds.
 
@@ -116,3 +195,11 @@ def training(
     size = [image.shape[1], image.shape[0]]
     more = {"classes": classes, "runs": runs, "threshold": threshold, "scenes": scenes}
     return Figure("training", "Trainings side by side", 620, picture=picture(image), size=size, **more)
+
+
+def _proposal(net: Net) -> tuple[Proposal, list[NDArray[np.floating[Any]]]]:
+    """Return the net's Proposal layer, and the data of its bottoms."""
+    for layer in net.layers:
+        if isinstance(layer, Proposal):
+            return layer, [net.blobs[name].data for name in layer.param.bottom]
+    raise Error(f"{net.file} has no Proposal layer; the figure needs a net with an RPN")

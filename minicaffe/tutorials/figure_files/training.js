@@ -58,15 +58,21 @@ function update() {
   }
 }
 
-const slider_ = numberSlider("Iterations", 0, frames.length - 1, 1, state.frame, (value) => {
-  state.frame = value;
-  slider_.show(frames[value].iteration);
-  update();
-});
-slider_.show(frames[state.frame].iteration);
+const frameSlider = numberSlider(
+  "Iterations",
+  0,
+  frames.length - 1,
+  1,
+  state.frame,
+  (value) => {
+    state.frame = value;
+    update();
+  },
+  (value) => String(frames[value].iteration),
+);
 
 root.append(
-  slider_.row,
+  frameSlider.row,
   el("div", {class: "pair"}, views.map((view) => view.section)),
   plot,
   el("p", {class: "quiet"}, `Boxes with a score of at least ${data.threshold}. The average precision is the mean over the classes, on ${data.scenes} other scenes.`),
