@@ -1,13 +1,14 @@
 """The lessons' interactive figures: pages of their own, which a notebook shows in a frame.
 
-A figure is the script figure_files/NAME.js, on top of figure_files/common.js and the trace page's elements.js, with data from a
-layer. It needs no network and no kernel, so that it also works on the site.
+A figure is the script figure_files/NAME.js, on top of figure_files/common.js and some of the trace page's scripts, with data
+from a layer. It needs no network and no kernel, so that it also works on the site.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 from collections.abc import Sequence
 from html import escape
@@ -18,9 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe import ops
+from minicaffe.blob import Array
 from minicaffe.data.image_bytes import encode_image
 from minicaffe.errors import Error
 from minicaffe.files import replacing
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.proposal.anchor_target import AnchorTarget
 from minicaffe.layers.proposal.anchors import by_position
 from minicaffe.layers.proposal.param_str import DEFAULTS, layer_parameters
@@ -39,16 +42,18 @@ class Figure:
     name : of the script in figure_files
     title : what the figure shows, for screen readers
     height : of the frame, in pixels, at a width of 720
+    uses : names of the trace page's scripts that the script uses, besides elements.js
     data : for the script, which reads it as `data`; arrays become nested lists
     """
 
-    def __init__(self, name: str, title: str, height: int, **data: Any) -> None:
-        self.name, self.title, self.height, self.data = name, title, height, data
+    def __init__(self, name: str, title: str, height: int, *, uses: Sequence[str] = (), **data: Any) -> None:
+        self.name, self.title, self.height, self.uses, self.data = name, title, height, uses, data
 
     def page(self) -> str:
         """Return the figure as an HTML page."""
         data = json.dumps(self.data, default=lambda value: np.asarray(value).tolist(), allow_nan=False).replace("<", "\\u003c")
-        scripts = [TRACE_PAGE / "elements.js", HERE / "common.js", HERE / f"{self.name}.js"]
+        scripts = [TRACE_PAGE / f"{name}.js" for name in ("elements", *self.uses)]
+        scripts += [HERE / "common.js", HERE / f"{self.name}.js"]
         script = "\n".join(file.read_text(encoding="utf-8") for file in scripts)
         style = (HERE / "common.css").read_text(encoding="utf-8")
         return (
@@ -155,6 +160,48 @@ def nms(image: NDArray[np.uint8], size: tuple[float, float], dets: ArrayLike, th
     return Figure("nms", title, 700, photo=picture(image), size=size[::-1], boxes=boxes, scores=scores, threshold=threshold)
 
 
+def pools(values: Array, roi: tuple[float, ...], scale: float) -> Figure:
+    """Return a figure of one roi to drag over a map, and the bins that each ROI layer reads there.
+
+    Parameters
+    ----------
+    values : (H, W) ndarray
+        The map.
+    roi : tuple of float
+        x1, y1, x2, y2 at first, in pixels of the image.
+    scale : float
+        The factor from pixels of the image to cells of the map.
+    """
+    title = "One roi through five ROI layers"
+    return Figure("pools", title, 1180, uses=("roi_geometry", "pool_plans"), map=values, roi=roi, scale=scale)
+
+
+def votes(maps: Array, photo: NDArray[np.uint8], roi: tuple[float, ...], classes: Sequence[str], chosen: int) -> Figure:
+    """Return a figure of one roi to drag over a photo, and the votes of R-FCN's score maps.
+
+    Parameters
+    ----------
+    maps : (K * G * G, H, W) ndarray
+        The score maps of K classes, within ±128: the figure rounds them to parts of 256.
+    photo : (S * H, S * W, 3) ndarray
+        The part of the photo that the maps cover, at the stride S: blue, green, red.
+    roi : tuple of float
+        x1, y1, x2, y2 at first, in pixels of the photo.
+    classes : sequence of str
+        Their names.
+    chosen : int
+        The index of the class that is shown at first.
+    """
+    count, height, width = maps.shape
+    packed = base64.b64encode(np.round(maps * 256).astype("<i2").tobytes()).decode()
+    rest = {"shape": (height, width), "group": math.isqrt(count // len(classes)), "scale": width / photo.shape[1]}
+    title = "One roi and the votes of the score maps"
+    uses = "roi_geometry", "pool_plans"
+    return Figure(
+        "votes", title, 740, uses=uses, maps=packed, photo=picture(photo), roi=roi, classes=classes, chosen=chosen, **rest
+    )
+
+
 def anchor_labels(net: Net) -> Figure:
     """Return a figure of the anchors of a training step, coloured by their labels, with sliders for the two thresholds.
 
@@ -195,6 +242,28 @@ def training(
     size = [image.shape[1], image.shape[0]]
     more = {"classes": classes, "runs": runs, "threshold": threshold, "scenes": scenes}
     return Figure("training", "Trainings side by side", 620, picture=picture(image), size=size, **more)
+
+
+def im2col() -> Figure:
+    """Return a figure of a map's windows as the columns of a matrix: a window to slide, its column, its product."""
+    numbers = np.array([[1, 0, 2, 3, 1, 0], [4, 1, 0, 2, 5, 1], [0, 3, 6, 1, 0, 2], [2, 0, 1, 4, 3, 0], [5, 2, 0, 1, 2, 6]])
+    weight = np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]])
+    variants = []
+    for stride, pad in ((1, 0), (1, 1), (2, 0), (2, 1)):
+        window = f"convolution_param {{ kernel_size: 3 stride: {stride} pad: {pad}"
+        net = Net(
+            parse_net(
+                'input: "x" input_shape { dim: 1 dim: 1 dim: 5 dim: 6 }'
+                f'layer {{ name: "columns" type: "Im2col" bottom: "x" top: "columns" {window} }} }}'
+                f'layer {{ name: "conv" type: "Convolution" bottom: "x" top: "y" {window} bias_term: false num_output: 1 }} }}'
+            )
+        )
+        net.params["conv"][0].data[0, 0] = weight
+        net.blobs["x"].data[0, 0] = numbers
+        found = net.forward()
+        columns = found["columns"][0].reshape(9, -1)
+        variants.append({"stride": stride, "pad": pad, "columns": columns.copy(), "top": found["y"][0, 0].copy()})
+    return Figure("im2col", "A convolution as one product of matrices", 640, map=numbers, filter=weight, variants=variants)
 
 
 def _proposal(net: Net) -> tuple[Proposal, list[NDArray[np.floating[Any]]]]:

@@ -1,6 +1,6 @@
 // Trainings side by side: a slider over the frames shows what each net finds, and where its loss is.
 
-const SIZE = [320, 130];
+const SIZE = [720, 230];
 const COLOURS = ["var(--one)", "var(--two)"];
 const {runs, size, classes} = data;
 const frames = runs[0].frames;
@@ -8,22 +8,22 @@ const longest = Math.max(...runs.map((run) => run.losses.length));
 const highest = Math.max(...runs.flatMap((run) => run.losses));
 const state = {frame: frames.length - 1};
 
-const place = (iteration, loss) => [34 + (iteration / longest) * (SIZE[0] - 44), 8 + (1 - loss / highest) * (SIZE[1] - 34)];
+const place = (iteration, loss) => [44 + (iteration / longest) * (SIZE[0] - 54), 8 + (1 - loss / highest) * (SIZE[1] - 34)];
 const curve = ({losses}, k) =>
   svg("polyline", {
     points: losses.map((loss, i) => place(i + 1, loss).join(",")).join(" "),
     fill: "none",
     stroke: COLOURS[k],
-    "stroke-width": 1.5,
+    "stroke-width": 2,
   });
 const cursor = svg("line", {stroke: "var(--ink)", "stroke-dasharray": "3 3", y1: 4, y2: SIZE[1] - 22});
-const axis = (x, y, text, anchor = "middle") => svg("text", {x, y, "text-anchor": anchor, "font-size": 10}, text);
+const axis = (x, y, text, anchor = "middle") => svg("text", {x, y, "text-anchor": anchor}, text);
 const plot = svg(
   "svg",
   {viewBox: `0 0 ${SIZE.join(" ")}`, role: "img", "aria-label": "The losses of the trainings"},
-  axis(30, 14, written(highest, 1), "end"),
-  axis(30, SIZE[1] - 24, "0", "end"),
-  axis(34, SIZE[1] - 8, "0"),
+  axis(38, 16, written(highest, 1), "end"),
+  axis(38, SIZE[1] - 24, "0", "end"),
+  axis(44, SIZE[1] - 8, "0"),
   axis(SIZE[0] - 10, SIZE[1] - 8, String(longest), "end"),
   axis(SIZE[0] / 2, SIZE[1] - 8, "iteration"),
   runs.map(curve),
