@@ -22,13 +22,14 @@ from minicaffe.mode import Phase
 from minicaffe.net import Net
 from minicaffe.tracing.live import Live
 from minicaffe.tracing.live_server import PYODIDE, LiveServer, write_site
+from minicaffe.tracing.tours import load_tour
 from minicaffe.tracing.tracer import Tracer
 
 from .groups import DeviceOptions, NetOptions, classes_option, random_weights_option, weights_option
 from .image_options import FAMILY_FACTORS, FAMILY_MEANS, InputOptions, mean_option, scale_factor_option
 from .options import argument, option, with_options
 from .terminal import echo
-from .trace import fill
+from .trace import fill, tour_option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by detect.", metavar="FILE")
     classes: str | None = classes_option()
+    tours: tuple[str, ...] = tour_option()
     static: str | None = option(
         "--static", "Write a page that runs Python in the browser, for any web server; then exit.", metavar="FOLDER"
     )
@@ -86,6 +88,7 @@ def _write_site(options: Options, folder: Path, live: Live) -> None:
         **dataclasses.asdict(options),
         **{name: taken(getattr(options, name)) for name in ("net", "image", "classes", "cfg")},
         **{name: [taken(file) for file in getattr(options, name)] for name in ("weights", "more_weights")},
+        "tours": [],  # the page has them
         "inputs": [(blob, taken(file)) for blob, file in options.inputs],
         "threads": 1,
     }
@@ -118,4 +121,6 @@ def session(options: Options, folder: Path) -> Live:
         file.write_bytes(photo)
         return fill(net, replace(options, image=str(file)), options.seed, lambda note: None)
 
-    return Live(read_text(options.net), options.net, make, put, lambda: Tracer(backward=False))
+    return Live(
+        read_text(options.net), options.net, make, put, lambda: Tracer(backward=False), list(map(load_tour, options.tours))
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -60,6 +60,11 @@ if TYPE_CHECKING:
 PAGE = "trace.html"
 
 
+def tour_option() -> Any:
+    help = f"Offer a guided tour on the page: {', '.join(SHIPPED)}, or your own file; may be repeated."
+    return option("--tour", help, metavar="NAME|FILE.json")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     net: str = argument()
@@ -77,11 +82,7 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     out: str | None = option(
         "-o --out", f"Page to write.  [default: {PAGE} without --text, --npz and --debug-info]", metavar="FILE.html"
     )
-    tours: tuple[str, ...] = option(
-        "--tour",
-        f"Offer a guided tour on the page: {', '.join(SHIPPED)}, or your own file; may be repeated.",
-        metavar="NAME|FILE.json",
-    )
+    tours: tuple[str, ...] = tour_option()
     text: bool = option("--text", "Print a table with a line for each layer, while the layers run.")
     npz: str | None = option("--npz", "Write all blobs; with --backward also all gradients.", metavar="FILE.npz")
     debug: bool = option("--debug-info", "Print Caffe's debug_info lines on stderr.")
@@ -144,7 +145,7 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str], names: Sequen
     for tour in tracer.tours:
         tour.check_layers([layer.name for layer in net.layers])
     if options.roidb:
-        options.set_roidb(net, options.settings)
+        tracer.classes = options.set_roidb(net, options.settings) or tracer.classes
     tracer.image = fill(net, options, options.seed, say, options.until)
     with logging_to(to_stderr) if options.debug else nullcontext(), debug_info(net, options.debug):
         net.forward(end=until)

@@ -34,6 +34,7 @@ from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 
 from .explanations import explain
+from .tours import Tour
 from .trace import shows_rois
 from .trace_facts import example_of
 from .trace_page import Json, document, explained, page
@@ -58,20 +59,27 @@ class _Changed(NamedTuple):
 
 
 class Live:
-    """A traced net of a prototxt `text`. file: its name, for messages. Several threads may call page and answer."""
+    """A traced net of a prototxt `text`. file: its name, for messages. tours: guided tours with the numbers of the first run.
 
-    def __init__(self, text: str, file: str, make: Make, fill: Fill, tracer: Callable[[], Tracer] = Tracer) -> None:
+    Several threads may call page and answer.
+    """
+
+    def __init__(
+        self, text: str, file: str, make: Make, fill: Fill, tracer: Callable[[], Tracer] = Tracer, tours: Sequence[Tour] = ()
+    ) -> None:
         self._file, self._make, self._fill, self._tracer = file, make, fill, tracer
         self._photo: bytes | None = None
         self._lock = threading.Lock()
         self._text, (self._now, self._net) = text, self._made(text)
         self._refill()
         self._trace, self._number = self._now.trace, 0
+        self._tours = [tour.on_page(self._trace) for tour in tours]
 
     def page(self, python: Json | None = None) -> str:
         """Return the page with the editor. python: the data for worker.js, if the page has no server."""
         with self._lock:
-            return page(self._trace, live={"prototxt": self._text, "file": self._file, "python": python, "shown": self._number})
+            live = {"prototxt": self._text, "file": self._file, "python": python, "shown": self._number}
+            return page(self._trace, live=live, tours=self._tours)
 
     def answer(self, request: object) -> Json:
         """Make a change and return the new trace, or explain a number. An error is {"error": message}, and changes nothing."""

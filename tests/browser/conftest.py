@@ -6,6 +6,7 @@ Needs Playwright (the `browser` extra) and a Chromium on the PATH: without them,
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import shutil
@@ -38,6 +39,21 @@ layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool
   roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 } }
 """
 
+DRAG = {
+    "title": "Drag",
+    "text": "x1 is {rois[3,1]}.",
+    "layer": "roi_pool_conv8",
+    "roi": 3,
+    "ask": {
+        "question": "Move the roi to the right by eight pixels.",
+        "kind": "dragged roi",
+        "answer": ["{rois[3,1]} + 8", None, None, None],
+        "tolerance": 1,
+        "right": "So it is.",
+        "wrong": [{"text": "{given}."}],
+    },
+}
+
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if LACKING:
@@ -59,11 +75,25 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A running `minicaffe live` of the shapes Faster R-CNN."""
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A running `minicaffe live` of the shapes Faster R-CNN, with a tour that asks for a dragged roi."""
+    tour = tmp_path_factory.mktemp("tour") / "drag.json"
+    tour.write_text(json.dumps({"title": "Drag", "stops": [DRAG]}))
     room = SHAPES / "faster_rcnn"
     net = [room / "test.prototxt", room / "shapes_faster_rcnn.caffemodel", "--image", SHAPES / "scene.png"]
-    command = [sys.executable, "-m", "minicaffe", "live", *net, "--cfg", SHAPES / "shapes.yml", "--threads", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "minicaffe",
+        "live",
+        *net,
+        "--cfg",
+        SHAPES / "shapes.yml",
+        "--threads",
+        "1",
+        "--tour",
+        tour,
+    ]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None

@@ -74,7 +74,7 @@ function completed({trace: found, arrays, kept, number}) {
   referTo(fromBase64(arrays).buffer, found);
   trace.live.shown = number;
   const whole = (part) => [...trace[part].slice(0, kept[part]), ...found[part]];
-  return {...trace, ...found, layers: whole("layers"), steps: whole("steps")};
+  return {...trace, ...found, layers: whole("layers"), steps: whole("steps"), tours: trace.tours};
 }
 
 /** Show the trace of an answer, at the same layer and step. */
