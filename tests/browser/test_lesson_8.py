@@ -33,10 +33,10 @@ def test_training(tmp_path: Path, open_page: Open, axe: str, width: int, scheme:
         "loss 0.900, average precision 0.60",
     ]
     assert page.get_by_label("fast after 4 iterations: 2 boxes").count() == 1
-    page.get_by_label("Iterations").focus()
+    page.get_by_label("Iterations", exact=True).focus()
     page.keyboard.press("ArrowLeft")
     assert page.locator(".says").all_inner_texts()[1] == "loss 1.500, average precision 0.30"
-    assert page.locator("svg .label").all_inner_texts() == ["circle 0.60"] * 2
+    assert page.locator("svg .label").all_text_contents() == ["circle 0.60"] * 2
     page.keyboard.press("Home")
     assert page.locator(".says").all_inner_texts()[0] == "loss none yet, average precision 0.00"
     assert page.locator("svg .label").count() == 0

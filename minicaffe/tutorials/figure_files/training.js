@@ -20,7 +20,7 @@ const cursor = svg("line", {stroke: "var(--ink)", "stroke-dasharray": "3 3", y1:
 const axis = (x, y, text, anchor = "middle") => svg("text", {x, y, "text-anchor": anchor}, text);
 const plot = svg(
   "svg",
-  {viewBox: `0 0 ${SIZE.join(" ")}`, role: "img", "aria-label": "The losses of the trainings"},
+  {viewBox: `0 0 ${SIZE.join(" ")}`, role: "img", "aria-label": "The losses of the trainings, smoothed"},
   axis(38, 16, written(highest, 1), "end"),
   axis(38, SIZE[1] - 24, "0", "end"),
   axis(44, SIZE[1] - 8, "0"),
