@@ -21,8 +21,7 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
-OLD = {"1-engine", "2-convolution", "8-ssd"}
-NOTEBOOKS = sorted(path for path in FOLDER.glob("*.ipynb") if path.stem not in OLD)
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 NUMBER = r"-?\d+\.\d*(?:e[+-]?\d+)?"
 TIME = re.compile(r"\*\*Time\.\*\* \d+ (to \d+ )?minutes")
 Cell = dict[str, Any]
@@ -97,6 +96,16 @@ def test_links(path: Path) -> None:
     text = "\n".join(source(cell) for cell in read(path) if cell["cell_type"] == "markdown")
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (FOLDER / target).exists(), target
+
+
+@each_notebook
+def test_the_table_of_lessons(path: Path) -> None:
+    """Each lesson is a row of docs/README.md, with the minutes that the lesson states."""
+    text = "\n".join(source(cell) for cell in read(path) if cell["cell_type"] == "markdown")
+    time = re.search(r"\*\*Time\.\*\* (\d+(?: to \d+)?) minutes", text)
+    rows = (FOLDER.parent / "README.md").read_text(encoding="utf-8").splitlines()
+    row = next((row for row in rows if f"](tutorials/{path.name}) |" in row), "")
+    assert time and row.endswith(f"| {time[1]} |")
 
 
 @pytest.mark.slow
