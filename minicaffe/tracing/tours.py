@@ -6,7 +6,8 @@
 
 `title`, `text` and `layer` are needed; `step` is setup, reshape, forward (the default) or backward. `roi`, `channel` and `bin`
 ([row, column]) are an inspector's; `"view": "result"` shows the detections, `detection` one of them. `point` is one of POINTS.
-A text has paragraphs, with an empty line between them, and numbers of the page that it is shown on:
+`text_without_python` replaces `text` on a page that cannot run the net again (a live page can). A text has paragraphs, with an
+empty line between them, and numbers of the page that it is shown on:
 
     {conv1.shape} {conv1.weight.max}  a blob's or a weight's shape, count, min, mean, max, std, zeros (a share)
     {gradient conv1.weight.max}       its gradient's
@@ -74,11 +75,12 @@ POINTS = {
 STEPS = "setup", "reshape", "forward", "backward"
 
 FIELDS: dict[str, type] = {
-    **dict.fromkeys(("title", "text", "layer", "step", "view", "point"), str),
+    **dict.fromkeys(("title", "text", "text_without_python", "layer", "step", "view", "point"), str),
     **dict.fromkeys(("roi", "channel", "detection"), int),
     "bin": list,
 }
 NEEDED = "title", "text", "layer"
+TEXTS = "text", "text_without_python"
 ADDRESSED = "layer", "step", "view", "roi", "channel", "bin", "detection"
 """The fields of a stop that the page's address has too."""
 
@@ -194,13 +196,13 @@ def _stop(stop: dict[str, Any], place: str, trace: Trace) -> dict[str, str]:
     if blob and blob not in names:
         raise Error(f"{place}: layer {layer.name!r} has no blob {blob!r} to point at; it has {', '.join(names)}")
     try:
-        text = filled(stop["text"], trace, step)
+        texts = {key: filled(stop[key], trace, step) for key in TEXTS if key in stop}
     except Error as error:
         raise Error(f"{place}: {error}") from error
     # Escape characters with a meaning in a selector.
     quoted = re.sub(r'[\\"\x00-\x1f{}]', lambda found: f"\\{ord(found[0]):x} ", blob)
     selector = selector.replace("{layer}", str(at)).replace("{blob}", quoted)
-    return {"title": stop["title"], "text": text, "address": urlencode(address), "point": selector}
+    return {"title": stop["title"], **texts, "address": urlencode(address), "point": selector}
 
 
 def _check_indices(stop: dict[str, Any], place: str, layer: LayerFacts, trace: Trace) -> None:

@@ -298,15 +298,17 @@ def _number(value: float | None) -> float | None:
     return value if isinstance(value, int) else float(f"{value:.7g}")
 
 
-def page(trace: Trace, live: Json | None = None) -> str:
-    """Return the page's HTML. live: the initial data of its editor, in a page that takes changes (live.py)."""
+def page(trace: Trace, more: Mapping[str, Any] | None = None) -> str:
+    """Return the page's HTML. more: the data that a page which takes changes has too (live.py)."""
     data, arrays = document(trace)
-    if live:
-        data["live"] = live
+    data |= more or {}
+    text = script_json(data)
+    packed = base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode()  # mtime=0: the same trace gives the same file
     parts = {
         "title": escape(on_one_line(trace.name or os.path.basename(trace.file))),
-        "trace": script_json(data),
-        "arrays": base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode(),  # mtime=0: the same trace gives the same file
+        "megabytes": f"{(len(text) + len(packed)) / 1e6:.1f}",
+        "trace": text,
+        "arrays": packed,
     }
     return filled("page.html", parts)
 

@@ -56,7 +56,8 @@ function removeCard() {
 function openCard(tour, stop) {
   Object.assign(guided, {tour, stop, since: performance.now()});
   const card = document.querySelector(".tour") ?? newCard();
-  const {title, text} = tour.stops[stop];
+  const {title, text: withPython, text_without_python: without} = tour.stops[stop];
+  const text = (!trace.live && without) || withPython;
   const last = stop === tour.stops.length - 1;
   card.setAttribute("aria-label", `Tour: ${tour.title}`);
   card.querySelector(".tour-where").textContent = `${tour.title}: ${stop + 1} of ${tour.stops.length}`;
@@ -64,11 +65,26 @@ function openCard(tour, stop) {
     el("h2", {}, title),
     ...text.split(/\n\s*\n/).map((paragraph) => el("p", {}, paragraph)),
   );
+  tourNote();
   card.querySelector(".tour-back").disabled = stop === 0;
   const next = card.querySelector(".tour-next");
   next.textContent = last ? "Close" : "Next ›";
   card.scrollTop = 0;
   if (!card.contains(document.activeElement) || document.activeElement.disabled) next.focus({preventScroll: true});
+}
+
+/** Say in the card what the reader has to know of the net's runs: Python is not there yet, or the text's numbers are older. */
+function tourNote() {
+  const note = document.querySelector(".tour-note");
+  if (!note) return;
+  const isWaiting = isLoading && guided.tour.stops[guided.stop].text_without_python;
+  const back = () => sender.send({restart: true});
+  const parts = isWaiting
+    ? ["Python is still being loaded: your change runs as soon as it is there."]
+    : trace.live && !trace.live.is_first
+      ? ["The net has run again. The text has the numbers of the first pass. ", button("Back to the first pass", "Run the net as at first", back)]
+      : [];
+  note.replaceChildren(...parts);
 }
 
 function newCard() {
@@ -89,6 +105,7 @@ function newCard() {
     {class: "tour", onkeydown},
     el("div", {class: "row"}, el("p", {class: "tour-where quiet"}), button("✕", "Close the tour (Escape)", closeTour)),
     el("div", {class: "tour-text", "aria-live": "polite"}),
+    el("p", {class: "tour-note", role: "status"}),
     el(
       "div",
       {class: "row"},
