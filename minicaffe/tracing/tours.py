@@ -7,16 +7,8 @@
 `title`, `text` and `layer` are needed; `step` is setup, reshape, forward (the default) or backward. `roi`, `channel` and `bin`
 ([row, column]) are an inspector's; `"view": "result"` shows the detections, `detection` one of them. `point` is one of POINTS.
 `text_without_python` replaces `text` on a page that cannot run the net again (a live page can). A text has paragraphs, with an
-empty line between them, and numbers of the page that it is shown on:
-
-    {conv1.shape} {conv1.weight.max}  a blob's or a weight's shape, count, min, mean, max, std, zeros (a share)
-    {gradient conv1.weight.max}       its gradient's
-    {rois[3,1]}                       one value of a blob of at most 8192
-    {roi_pool5.start[3,0]}            an array of an ROI layer: output, start, rounded (corners on the map), size, hstart, ...
-    {detection 0.class}               class, score, x1, y1, x2, y2 of a detection
-    {ms conv1}                        the time of a layer's forward
-
-A blob's numbers are those of the stop's step, else those after the last layer that wrote it. {{ and }} stand for braces.
+empty line between them, and numbers of the page that it is shown on (tour_numbers.py): {conv1.max}, {rois[3,1]},
+{detection 0.class}. `ask` is a question to the reader (tour_asks.py).
 """
 
 from __future__ import annotations
@@ -24,22 +16,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlencode
-
-import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.errors import Error, nearest, read_errors_as
 from minicaffe.files import read_bytes
 
-from .trace import LayerFacts, Shot, Step, Trace
-
-Found = TypeVar("Found")
+from .tour_asks import ask_on_page, check_ask
+from .tour_numbers import filled
+from .trace import LayerFacts, Trace
 
 FOLDER = files("minicaffe.tracing") / "tour_files"
 
@@ -78,14 +67,12 @@ FIELDS: dict[str, type] = {
     **dict.fromkeys(("title", "text", "text_without_python", "layer", "step", "view", "point"), str),
     **dict.fromkeys(("roi", "channel", "detection"), int),
     "bin": list,
+    "ask": dict,
 }
 NEEDED = "title", "text", "layer"
 TEXTS = "text", "text_without_python"
 ADDRESSED = "layer", "step", "view", "roi", "channel", "bin", "detection"
 """The fields of a stop that the page's address has too."""
-
-_NUMBER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
-_REFERENCE = re.compile(r"(.+?)(?:\.(shape|count|min|mean|max|std|zeros))?(?:\[([\d, ]*)\])?")
 
 
 @dataclass(frozen=True)
@@ -160,10 +147,12 @@ def _check_stop(stop: Any, place: str) -> None:
         raise Error(f"{place}: bin must be [row, column], got {json.dumps(stop['bin'])[:40]}")
     if "point" in stop and _pointed(stop["point"]) is None:
         raise Error(f"{place}: nothing to point at is called {stop['point']!r}; known: {', '.join(map(_usage, POINTS))}")
+    if "ask" in stop:
+        check_ask(stop["ask"], place)
 
 
 def _kind(kind: type) -> str:
-    return {str: "a text", int: "a whole number", list: "a list"}[kind]
+    return {str: "a text", int: "a whole number", list: "a list", dict: "an object"}[kind]
 
 
 def _usage(point: str) -> str:
@@ -178,7 +167,7 @@ def _pointed(point: str) -> tuple[str, str] | None:
     return (POINTS[word], blob) if blob and "{blob}" in POINTS.get(word, "") else None
 
 
-def _stop(stop: dict[str, Any], place: str, trace: Trace) -> dict[str, str]:
+def _stop(stop: dict[str, Any], place: str, trace: Trace) -> dict[str, Any]:
     at = next(i for i, layer in enumerate(trace.layers) if layer.name == stop["layer"])
     layer, kind = trace.layers[at], stop.get("step", "forward")
     step = next((step for step in trace.steps if step.layer == at and step.kind == kind), None)
@@ -202,7 +191,8 @@ def _stop(stop: dict[str, Any], place: str, trace: Trace) -> dict[str, str]:
     # Escape characters with a meaning in a selector.
     quoted = re.sub(r'[\\"\x00-\x1f{}]', lambda found: f"\\{ord(found[0]):x} ", blob)
     selector = selector.replace("{layer}", str(at)).replace("{blob}", quoted)
-    return {"title": stop["title"], **texts, "address": urlencode(address), "point": selector}
+    ask = ask_on_page(stop["ask"], place, layer, blob, trace, step) if "ask" in stop else None
+    return {"title": stop["title"], **texts, "address": urlencode(address), "point": selector, "ask": ask}
 
 
 def _check_indices(stop: dict[str, Any], place: str, layer: LayerFacts, trace: Trace) -> None:
@@ -224,83 +214,3 @@ def _check_indices(stop: dict[str, Any], place: str, layer: LayerFacts, trace: T
 def _hint(name: str, known: Any) -> str:
     found = nearest(name, known)
     return f"; did you mean {found[0]!r}?" if found else ""
-
-
-def filled(text: str, trace: Trace, step: Step) -> str:
-    """Return text with its numbers filled in. Raises Error for a number that the trace lacks."""
-    return _NUMBER.sub(lambda found: found[0][0] if found[1] is None else _number(found[1], trace, step), text)
-
-
-def _number(words: str, trace: Trace, step: Step) -> str:
-    if match := re.fullmatch(r"detection (\d+)\.(class|score|x1|y1|x2|y2)", words):
-        return _detection(int(match[1]), match[2], trace)
-    if words.startswith("ms "):
-        times = [step.ms for step in trace.steps if step.kind == "forward" and trace.layers[step.layer].name == words[3:]]
-        return written(_known(times[-1] if times else None, words))
-    match = _REFERENCE.fullmatch(words)
-    name, statistic, index = match.groups() if match else (words, None, None)
-    indices = [int(i) for i in index.split(",") if i.strip()] if index else []
-    if statistic is None and (array := _of_rois(name, trace)) is not None:
-        return _element(array, indices, words)
-    shot = _known(_shot(name, trace, step), words)
-    if statistic:
-        return _statistic(shot, statistic)
-    if shot.values is None:
-        raise Error(f"{{{words}}}: the page keeps no values of a blob of {shot.statistics.count}; .max is one that it has")
-    return _element(shot.values, indices, words)
-
-
-def _detection(k: int, field: str, trace: Trace) -> str:
-    found = trace.detections or []
-    if k >= len(found):
-        raise Error(f"{{detection {k}.{field}}}: there are {len(found)} detections")
-    one = found[k]
-    return (
-        str(one["class"])
-        if field == "class"
-        else written(one["score"] if field == "score" else one["box"][("x1", "y1", "x2", "y2").index(field)])
-    )
-
-
-def _of_rois(name: str, trace: Trace) -> NDArray[np.generic] | None:
-    layer, _, key = name.rpartition(".")
-    found = next((facts.roi for facts in trace.layers if facts.name == layer and facts.roi), None)
-    return {**found.geometry, "output": found.output}.get(key) if found else None
-
-
-def _shot(name: str, trace: Trace, step: Step) -> Shot | None:
-    """Return the record of a blob at a step, or else the last one; or the record of a weight."""
-    part = "diff" if name.startswith("gradient ") else "data"
-    name = name.removeprefix("gradient ")
-    for each in (step, *reversed(trace.steps)):
-        for blob in each.blobs:
-            if (blob.name, blob.part) == (name, part):
-                return blob.shot
-    params = (param for layer in trace.layers for param in layer.params if f"{layer.name}.{param.name}" == name)
-    return next((param.diff if part == "diff" else param.data for param in params), None)
-
-
-def _statistic(shot: Shot, name: str) -> str:
-    if name == "shape":
-        return " × ".join(map(str, shot.shape))
-    if name == "zeros":
-        return f"{100 * shot.statistics.zeros:.3g} %"
-    value = getattr(shot.statistics, name)
-    return "not finite" if value is None else written(value)
-
-
-def _element(array: NDArray[np.generic], indices: Sequence[int], words: str) -> str:
-    if len(indices) != array.ndim or any(i >= size for i, size in zip(indices, array.shape)):
-        raise Error(f"{{{words}}}: the shape is {array.shape}: give {array.ndim} indices within it")
-    return written(float(array[tuple(indices)]))
-
-
-def _known(found: Found | None, words: str) -> Found:
-    if found is None:
-        raise Error(f"{{{words}}}: the trace has no such number")
-    return found
-
-
-def written(value: float) -> str:
-    """Return a number as text with four significant digits and a true minus sign."""
-    return (str(value) if isinstance(value, int) else f"{value:.4g}").replace("-", "−")

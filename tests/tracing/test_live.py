@@ -36,7 +36,8 @@ from minicaffe.tracing import live as live_session
 from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.live import Live
 from minicaffe.tracing.live_server import LiveServer
-from minicaffe.tracing.tours import load_tour, written
+from minicaffe.tracing.tour_numbers import written
+from minicaffe.tracing.tours import load_tour
 from minicaffe.tracing.tracer import Tracer
 
 TEXT = """name: "one roi layer"

@@ -51,6 +51,7 @@ function cellsView(blob, role, what) {
     chosen = at;
     explanation = null;
     box.classList.toggle("is-chosen", Boolean(at));
+    element.dataset.chosen = at ? [at.map, at.y, at.x] : "";
     show(at);
   };
   grid.addEventListener("pointermove", (event) => {

@@ -3,7 +3,7 @@
 const ARROW = 110; // pixels, at most
 const SETTLES = 1200; // ms in which a stop's place is drawn, and its target is kept in view
 
-const guided = {tour: null, stop: 0, since: 0};
+const guided = {tour: null, stop: 0, since: 0, ask: null};
 
 for (const kind of ["wheel", "touchmove"]) {
   addEventListener(kind, () => (guided.since = -SETTLES), {passive: true}); // the reader scrolls: no more of ours
@@ -56,7 +56,7 @@ function removeCard() {
 function openCard(tour, stop) {
   Object.assign(guided, {tour, stop, since: performance.now()});
   const card = document.querySelector(".tour") ?? newCard();
-  const {title, text: withPython, text_without_python: without} = tour.stops[stop];
+  const {title, text: withPython, text_without_python: without, ask} = tour.stops[stop];
   const text = (!trace.live && without) || withPython;
   const last = stop === tour.stops.length - 1;
   card.setAttribute("aria-label", `Tour: ${tour.title}`);
@@ -65,6 +65,8 @@ function openCard(tour, stop) {
     el("h2", {}, title),
     ...text.split(/\n\s*\n/).map((paragraph) => el("p", {}, paragraph)),
   );
+  guided.ask = ask && askView(ask, `${tour.name} ${stop}`);
+  card.querySelector(".tour-asks").replaceChildren(...(ask ? [guided.ask.element] : []));
   tourNote();
   card.querySelector(".tour-back").disabled = stop === 0;
   const next = card.querySelector(".tour-next");
@@ -96,7 +98,8 @@ function newCard() {
   const isLast = () => guided.stop === guided.tour.stops.length - 1;
   const keys = {ArrowLeft: () => by(-1), ArrowRight: () => isLast() || by(1), Escape: closeTour};
   const onkeydown = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+    const writes = event.key !== "Escape" && event.target.closest("input");
+    if (writes || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
     event.preventDefault(); // the timeline has the arrow keys otherwise
     keys[event.key]();
   };
@@ -106,6 +109,7 @@ function newCard() {
     el("div", {class: "row"}, el("p", {class: "tour-where quiet"}), button("✕", "Close the tour (Escape)", closeTour)),
     el("div", {class: "tour-text", "aria-live": "polite"}),
     el("p", {class: "tour-note", role: "status"}),
+    el("div", {class: "tour-asks"}),
     el(
       "div",
       {class: "row"},
@@ -118,6 +122,7 @@ function newCard() {
   let drawn = "";
   const follow = () => {
     if (!card.isConnected) return;
+    guided.ask?.follow();
     const {point} = guided.tour.stops[guided.stop];
     const target = point ? document.querySelector(point) : null;
     if (target && performance.now() - guided.since < SETTLES) bringIntoView(target);
