@@ -50,6 +50,7 @@ const told = (message, loading) =>
 
 async function startPython() {
   sender.busy = isLoading = true;
+  tourNote();
   const error = await whyWithoutPython();
   isLoading = false;
   if (error) return withoutPython(error);
@@ -155,7 +156,10 @@ function showAnswer(answer, change) {
   const place = found < 0 ? firstPlace() : {layer: found, step: stepFor(found, kind)};
   open("prototxt" in change ? null : views[1], {...place, view: resultKind() ? view : "layers"});
   setTimeout(() => (panel.scrollTop = top)); // after the inspector has drawn
-  if (answer.is_first) document.querySelector("#live textarea").value = answer.prototxt;
+  if (answer.is_first) {
+    document.querySelector("#live textarea").value = answer.prototxt;
+    guided.since = performance.now(); // the tour's target is drawn anew
+  }
   say(answer.ran);
   tourNote();
 }
