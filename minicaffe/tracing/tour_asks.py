@@ -270,7 +270,7 @@ def _check_within(answer: Numbers, name: str, limits: list[int]) -> None:
 def _meet(one: Numbers, other: Numbers, kind: Kind, tolerance: float) -> bool:
     """Return True if the first answer would be taken for the second."""
     if kind.is_range:
-        return float(one[0] or 0) <= float(other[1] or 0) and float(other[0] or 0) <= float(one[1] or 0)
+        return float(one[0] or 0) < float(other[1] or 0) and float(other[0] or 0) < float(one[1] or 0)  # they may touch
     return all(a is None or b is None or abs(a - b) <= tolerance for a, b in zip(one, other))
 
 

@@ -169,7 +169,10 @@ def histogram(array: Array, found: Statistics, bins: int = BINS) -> Histogram | 
 
 
 def tiles(array: Array, tile_bytes: int, *, weights: bool = False) -> Tiles | None:
-    """Return the first item's maps of an array (N, C, H, W), or all maps of weights (O, I, h, w), in at most tile_bytes."""
+    """Return the first item's maps of an array (N, C, H, W), or all maps of weights (O, I, h, w), in at most tile_bytes.
+
+    A quarter more is used where all maps then fit: a few missing ones would be a riddle.
+    """
     if array.ndim != 4 or not array.size or array.shape[2] * array.shape[3] < 2:
         return None
     maps = array.reshape(-1, *array.shape[2:]) if weights else array[0]
@@ -178,7 +181,8 @@ def tiles(array: Array, tile_bytes: int, *, weights: bool = False) -> Tiles | No
     factor = 1
     while -(-height // factor) * -(-width // factor) > room:
         factor += 1
-    page = min(channels, MOST_TILES, max(1, tile_bytes // (-(-height // factor) * -(-width // factor))))
+    fit = max(1, tile_bytes // (-(-height // factor) * -(-width // factor)))
+    page = min(channels, MOST_TILES, channels if channels <= fit * 5 // 4 else fit)
     shown = shrunk(maps[:page].astype(np.float64), factor)
     pixels, low, high = on_scale(shown)
     return Tiles(0, channels, factor, array.shape[1] if weights else 1, pixels, low, high)

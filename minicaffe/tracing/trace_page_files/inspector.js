@@ -40,7 +40,7 @@ function inspector(root, layer, arrays, backward) {
     el("h3", {}, "ROI inspector"),
     controls.element,
     el("div", {class: "views"}, [views.image.figure, views.map.figure, views.output.figure]),
-    legend(roi, backward),
+    ...legend(roi, backward),
     saveButtons(() => root.querySelector(".views"), "the ROI inspector"),
     text,
     backward ? "" : poolsView(roi, arrays, () => state),
@@ -181,14 +181,14 @@ function roiAt(arrays, [x, y], current) {
 
 function legend(roi, backward) {
   const keys = [
-    ["dashed", readsBins(roi) ? "the roi before rounding" : "the roi (not rounded)"],
+    ["dashed", "the roi on the image, to the end of its last pixel"],
     ["grid", readsBins(roi) ? "the bins' edges before rounding (dashed) and the cells they take (solid)" : "the bins"],
     ["chosen", "the chosen bin"],
     readsBins(roi) ? null : ["sample", "samples"],
     takesMaximum(roi) ? ["winner", "the maximum"] : null,
     backward ? [null, "Click a cell of the map to see its gradient from each bin."] : null,
   ].filter(Boolean);
-  return legendOf(keys);
+  return [legendOf(keys), el("p", {class: "quiet"}, CONVENTIONS[roi.kind])];
 }
 
 const MOST_CONTRIBUTIONS = 20;

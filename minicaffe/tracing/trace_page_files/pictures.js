@@ -21,12 +21,25 @@ function colourOf(value, low, high) {
 
 const scaleText = (low, high) => `${number(low, 3)} to ${number(high, 3)}, 0 is black`;
 
-/** The scale from low to high as a bar between its ends. */
+const BAR = {width: 132, height: 9, steps: 44};
+
+/** The scale from low to high as a bar of colours, with the values at its ends and 0. */
 function scaleBar(low, high) {
-  const width = 60;
-  const bar = paintedCanvas(8, width, (i) => colourOf(low + ((high - low) * (i % width)) / (width - 1), low, high));
-  filled(bar, {class: "scale-bar", "aria-hidden": "true"}, []);
-  return el("span", {class: "quiet", title: scaleText(low, high)}, `${number(low, 3)} `, bar, ` ${number(high, 3)}`);
+  const {width, height, steps} = BAR;
+  const step = width / steps;
+  const at = (value) => ((value - low) / (high - low || 1)) * width;
+  const parts = Array.from({length: steps}, (_, i) => {
+    const [r, g, b] = colourOf(low + ((high - low) * i) / (steps - 1), low, high);
+    return svg("rect", {x: i * step, y: 0, width: step + 0.5, height, fill: `rgb(${r},${g},${b})`}); // no gap between two
+  });
+  const ends = low === high ? [low] : low < 0 && high > 0 ? [low, 0, high] : [low, high];
+  const marks = ends.map((value) => {
+    const x = at(value);
+    const anchor = x === 0 ? "start" : x === width ? "end" : "middle";
+    return svg("text", {x, y: height + 12, "text-anchor": anchor}, number(value, 3));
+  });
+  const size = {width, height: height + 15};
+  return svg("svg", {...size, class: "scale-bar", role: "img", "aria-label": `Colours: ${scaleText(low, high)}`}, parts, marks);
 }
 
 /** A canvas of `values` (height * width from `offset`). */
@@ -79,10 +92,10 @@ function tilesView(tiles, what) {
   const back = button("‹", `previous ${what}s`, () => move(-perPage), {disabled: true});
   const on = button("›", `next ${what}s`, () => move(perPage), {disabled: stored <= perPage});
   const shrunk = tiles.shrunk > 1 ? quiet(`shrunk ${tiles.shrunk} times`) : null;
-  const about = [scaleBar(tiles.low, tiles.high), shrunk];
+  const bar = el("span", {}, scaleBar(tiles.low, tiles.high));
   grid.style.minHeight = `${Math.ceil(size.height + 18)}px`; // its height before it is drawn, so that the page does not jump
   return whenSeen(
-    el("div", {class: "tiles-view"}, el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, about, saveButtons(() => grid, `the ${what}s`)), grid),
+    el("div", {class: "tiles-view"}, el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, bar, shrunk, saveButtons(() => [bar, grid], `the ${what}s`)), grid),
     draw,
   );
 }

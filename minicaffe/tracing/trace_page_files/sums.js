@@ -195,7 +195,7 @@ const MOST_TAPS = 400; // that have a frame each
 function tapsStage({terms, isMax}, key, title) {
   const view = stage(title, {"aria-hidden": "true", "data-taps": key});
   const range = rangeOf(terms.map((term) => term[key]), 0, terms.length);
-  view.say(scaleText(...range));
+  view.scale(range);
   const draw = (taps, height, width, added, best) => {
     const shown = key === "product" ? taps.slice(0, added) : taps;
     const cells = shown.map((tap, t) => ({...tap, value: tap[key], strong: t === added - 1}));
