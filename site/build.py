@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import nbconvert
+import nbformat
 import yaml
 from command_pages import command, commands_index
 from gallery import GALLERY, Shown
@@ -31,6 +33,7 @@ from minicaffe.cli import GROUPS
 from minicaffe.version import __version__
 
 HERE, SITE = ROOT / "site", ROOT / "build" / "site"
+COPIES = runpy.run_path(str(ROOT / "docs" / "tutorials" / "copies.py"))
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/README.md"))
 OTHERS = {
     **{name: name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")},
@@ -142,12 +145,28 @@ def relinked(text: str, source: str, repository: str) -> str:
 
 
 def tutorial(path: Path, repository: str) -> str:
-    """Write a notebook's page and pictures."""
-    text, resources = nbconvert.MarkdownExporter().from_filename(str(path))
+    """Write a notebook's page with its pictures, its solutions folded, and its student's and solved copies."""
+    solved = nbformat.read(path, as_version=4)
+    copies = {"student": COPIES["student"](solved), "solved": solved}
+    for kind, copy in copies.items():
+        write(f"tutorials/{kind}/{path.name}", nbformat.writes(copy))
+    page = nbformat.from_dict(solved)
+    page.cells = []
+    for cell, asked in zip(solved.cells, copies["student"].cells, strict=True):
+        is_exercise = "exercise" in cell.metadata.get("tags", [])
+        page.cells.append(asked if is_exercise else cell)
+        if is_exercise:
+            code = COPIES["MARKERS"].sub("", cell.source).rstrip()
+            lines = "\n".join(f"    {line}" for line in f"```python\n{code}\n```".split("\n"))
+            page.cells.append(nbformat.v4.new_markdown_cell(f'??? note "Solution"\n\n{lines}'))
+    text, resources = nbconvert.MarkdownExporter().from_notebook_node(page)
     for name, content in resources["outputs"].items():
         text = text.replace(f"({name})", f"({path.stem}-{name})")
         write(f"tutorials/{path.stem}-{name}", content)
-    return write(f"tutorials/{path.stem}.md", relinked(text, path.relative_to(ROOT).as_posix(), repository))
+    links = f"Download the notebook: [to work in](student/{path.name}), [solved](solved/{path.name})."
+    title, rest = text.split("\n", 1)
+    text = relinked(f"{title}\n{rest}", path.relative_to(ROOT).as_posix(), repository)
+    return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{links}\n", 1))
 
 
 def tutorials_index(places: list[str]) -> str:

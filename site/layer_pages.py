@@ -16,7 +16,7 @@ from minicaffe.layers import CATALOGUE
 from minicaffe.registry import explains
 from minicaffe.tracing.layer_text import example, fields, module_text, summary
 
-NOTEBOOKS = sorted(ROOT.glob("docs/tutorials/*.ipynb"))
+NOTEBOOKS = sorted(ROOT.glob("docs/tutorials/*.ipynb"), key=lambda path: int(path.stem.split("-")[0]))
 TABLE = ROOT / "docs" / "layers.md"
 FAMILIES = {
     "roi": "ROI layers", "proposal": "Proposals and targets", "ssd": "SSD", "conv": "Convolution", "pool": "Pooling",

@@ -104,7 +104,7 @@ def question(cases: Cases = lambda rng: [()], *, rtol: float = 1e-4, atol: float
     return made
 
 
-def check(name: str, answer: Any, seed: int = SEED) -> None:
+def check(name: str, answer: Any, seed: int = SEED, *, required: bool = False) -> None:
     """Compare an answer with minicaffe's and print the result.
 
     Parameters
@@ -112,6 +112,7 @@ def check(name: str, answer: Any, seed: int = SEED) -> None:
     name : of the question, as "4.nms"
     answer : a function, or a value for a question without arguments. None, or a function that returns None, is no answer yet
     seed : of the cases that are drawn
+    required : also raise Wrong if there is no answer yet, as a grader wants
 
     Raises
     ------
@@ -124,6 +125,8 @@ def check(name: str, answer: Any, seed: int = SEED) -> None:
     cases = list(asked.cases(np.random.default_rng(seed)))
     given = [_call(answer, case) for case in cases]
     if any(one is None for one in given):
+        if required:
+            raise Wrong(f"{name}: no answer")
         print(f"{name}: no answer yet")
         return
     right = [_call(asked, case) for case in cases]

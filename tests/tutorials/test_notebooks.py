@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import io
 import json
 import re
+import runpy
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,8 @@ def printed(cell: Cell) -> str:
 
 
 def students_copy(path: Path) -> list[Cell]:
-    spec = importlib.util.spec_from_file_location("copies", FOLDER / "copies.py")
-    assert spec and spec.loader
-    copies = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(copies)
-    copied: list[Cell] = copies.student(importlib.import_module("nbformat").read(path, as_version=4)).cells
+    student = runpy.run_path(str(FOLDER / "copies.py"))["student"]
+    copied: list[Cell] = student(importlib.import_module("nbformat").read(path, as_version=4)).cells
     return copied
 
 
