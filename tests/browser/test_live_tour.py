@@ -178,7 +178,6 @@ def test_without_python_the_page_is_that_of_a_trace(site: Path, site_address: st
         page.locator(".tour-next").click()
     playwright.expect(page.locator(".tour-text")).to_contain_text("The page cannot run the net, but it can pool")
     assert page.get_by_label("Rois on the image: click one, or [ and ] choose it", exact=True).is_visible()
-    page.get_by_text("The same roi through every pool", exact=True).click()
     field = page.get_by_label("roi x1")
     field.fill("89.5")
     field.press("Enter")

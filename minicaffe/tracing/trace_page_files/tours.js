@@ -53,11 +53,16 @@ function removeCard() {
   for (const element of document.querySelectorAll(".tour, .tour-pointer")) element.remove();
 }
 
+/** The stop of the card, as it is on a page whose net runs or does not. */
+function stopHere() {
+  const stop = guided.tour.stops[guided.stop];
+  return trace.live ? stop : {...stop, ...stop.without_python};
+}
+
 function openCard(tour, stop) {
   Object.assign(guided, {tour, stop, since: performance.now()});
   const card = document.querySelector(".tour") ?? newCard();
-  const {title, text: withPython, text_without_python: without, ask} = tour.stops[stop];
-  const text = (!trace.live && without) || withPython;
+  const {title, text, ask} = stopHere();
   const last = stop === tour.stops.length - 1;
   card.setAttribute("aria-label", `Tour: ${tour.title}`);
   card.querySelector(".tour-where").textContent = `${tour.title}: ${stop + 1} of ${tour.stops.length}`;
@@ -79,7 +84,7 @@ function openCard(tour, stop) {
 function tourNote() {
   const note = document.querySelector(".tour-note");
   if (!note) return;
-  const isWaiting = isLoading && guided.tour.stops[guided.stop].text_without_python;
+  const isWaiting = isLoading && stopHere().without_python;
   const back = () => sender.send({restart: true});
   const parts = isWaiting
     ? ["Python is still being loaded: your change runs as soon as it is there."]
@@ -123,7 +128,7 @@ function newCard() {
   const follow = () => {
     if (!card.isConnected) return;
     guided.ask?.follow();
-    const {point} = guided.tour.stops[guided.stop];
+    const {point} = stopHere();
     const target = point ? document.querySelector(point) : null;
     if (target && performance.now() - guided.since < SETTLES) bringIntoView(target);
     const places = [target && seenPart(target), card.getBoundingClientRect()].map((rect) => rect && corners(rect));
