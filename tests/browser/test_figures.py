@@ -95,7 +95,9 @@ def test_the_scale_of_the_colours(page: Path, open_page: Open, what: str, scheme
     opened = open_page(page, address=address, scheme=scheme)
     opened.page.locator(f"{place} .scale-bar").first.wait_for()
     opened.page.wait_for_timeout(300)
-    shown = [text for bar in opened.page.locator(f"{place} .scale-bar").all() for text in bar.locator("text").all_text_contents()]
+    shown = [
+        text for bar in opened.page.locator(f"{place} .scale-bar").all() for text in bar.locator("text").all_text_contents()
+    ]
     root = ElementTree.fromstring(saved(opened, what, "SVG")[1])
     bars = [svg for svg in root.iter(f"{SVG}svg") if svg.get("overflow") == "visible"]
     assert [text.text for bar in bars for text in bar.iter(f"{SVG}text")] == shown
