@@ -91,7 +91,7 @@ class Live:
         with self._lock:
             shown = {"shown": self._number, "is_first": self._is_first}
             live = {"prototxt": self._text, "file": self._file, "python": python, **shown}
-            return page(self._trace, {"live": live, "tours": self._tours})
+            return page(self._trace, live=live, tours=self._tours)
 
     def answer(self, request: object) -> Json:
         """Make a change and return the new trace, or explain a number. An error is {"error": message}, and changes nothing."""

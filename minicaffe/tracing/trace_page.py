@@ -298,10 +298,10 @@ def _number(value: float | None) -> float | None:
     return value if isinstance(value, int) else float(f"{value:.7g}")
 
 
-def page(trace: Trace, more: Mapping[str, Any] | None = None) -> str:
-    """Return the page's HTML. more: the data that a page which takes changes has too (live.py)."""
+def page(trace: Trace, **more: Any) -> str:
+    """Return the page's HTML. more: entries of the document besides those of the trace, as live.py has."""
     data, arrays = document(trace)
-    data |= more or {}
+    data |= more
     text = script_json(data)
     packed = base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode()  # mtime=0: the same trace gives the same file
     parts = {

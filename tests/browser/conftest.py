@@ -6,6 +6,7 @@ Needs Playwright (the `browser` extra) and a Chromium on the PATH: without them,
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -35,6 +36,21 @@ layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool
   roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 } }
 """
 
+DRAG = {
+    "title": "Drag",
+    "text": "x1 is {rois[3,1]}.",
+    "layer": "roi_pool_conv8",
+    "roi": 3,
+    "ask": {
+        "question": "Move the roi to the right by eight pixels.",
+        "kind": "dragged roi",
+        "answer": ["{rois[3,1]} + 8", None, None, None],
+        "tolerance": 1,
+        "right": "So it is.",
+        "wrong": [{"text": "{given}."}],
+    },
+}
+
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if LACKING:
@@ -56,9 +72,11 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A running `minicaffe live` of the shapes Faster R-CNN."""
-    with live_server("faster_rcnn") as running:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A running `minicaffe live` of the shapes Faster R-CNN, with a tour that asks for a dragged roi."""
+    tour = tmp_path_factory.mktemp("tour") / "drag.json"
+    tour.write_text(json.dumps({"title": "Drag", "stops": [DRAG]}))
+    with live_server("faster_rcnn", "--tour", str(tour)) as running:
         yield running
 
 

@@ -188,7 +188,7 @@ function legend(roi, backward) {
     takesMaximum(roi) ? ["winner", "the maximum"] : null,
     backward ? [null, "Click a cell of the map to see its gradient from each bin."] : null,
   ].filter(Boolean);
-  return [legendOf(keys), el("p", {class: "quiet"}, CONVENTIONS[roi.kind])];
+  return [legendOf(keys), el("p", {class: "quiet conventions"}, CONVENTIONS[roi.kind])];
 }
 
 const MOST_CONTRIBUTIONS = 20;

@@ -99,7 +99,7 @@ function withoutPython(reason) {
   const {gallery} = trace.live.python;
   trace.live = null;
   document.getElementById("live").hidden = true;
-  const other = gallery ? [", or see ", el("a", {href: gallery}, "the gallery")] : [];
+  const other = gallery ? [", or see ", el("a", {class: "link", href: gallery}, "the gallery")] : [];
   const text = el(
     "p",
     {},
@@ -168,7 +168,7 @@ function liveView(root) {
   if (trace.live.python) queueMicrotask(startPython);
   root.hidden = false;
   const gallery = trace.live.python?.gallery;
-  if (gallery) document.querySelector(".actions").prepend(el("a", {href: gallery}, "Gallery"));
+  if (gallery) document.querySelector(".actions").prepend(el("a", {class: "link", href: gallery}, "Gallery"));
   const text = el("textarea", {spellcheck: "false", rows: 12, "aria-label": `The prototxt, ${trace.live.file}`});
   text.value = trace.live.prototxt;
   const run = () => sender.send({prototxt: text.value});

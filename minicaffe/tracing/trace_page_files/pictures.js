@@ -94,10 +94,9 @@ function tilesView(tiles, what) {
   const shrunk = tiles.shrunk > 1 ? quiet(`shrunk ${tiles.shrunk} times`) : null;
   const bar = el("span", {}, scaleBar(tiles.low, tiles.high));
   grid.style.minHeight = `${Math.ceil(size.height + 18)}px`; // its height before it is drawn, so that the page does not jump
-  return whenSeen(
-    el("div", {class: "tiles-view"}, el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, bar, shrunk, saveButtons(() => [bar, grid], `the ${what}s`)), grid),
-    draw,
-  );
+  const save = saveButtons(() => [bar, grid], `the ${what}s`);
+  const head = el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, bar, shrunk, save);
+  return whenSeen(el("div", {class: "tiles-view"}, head, grid), draw);
 }
 
 /** The displayed size of a tile: small maps grow by whole factors, large ones shrink to 160 pixels. */

@@ -33,7 +33,8 @@ function poolsBody(roi, arrays, {r, c, ph, pw}) {
     "aria-label": "The roi: drag it, or a corner of it; arrow keys move it, with Shift its end",
   });
   const pools = POOLS.map((pool) => {
-    return {...pool, view: stage(pool.name), values: stage("The values"), area: el("p", {class: "mono area-line"}), words: el("p", {class: "mono"})};
+    const [area, words] = ["mono area-line", "mono"].map((name) => el("p", {class: name}));
+    return {...pool, view: stage(pool.name), values: stage("The values"), area, words};
   });
   const settingsOf = (pool) => {
     const sensitive = pool.kind.startsWith("psroi");
@@ -46,7 +47,8 @@ function poolsBody(roi, arrays, {r, c, ph, pw}) {
     drawDragged(photo, roi, arrays, asked.corners);
     const settings = pools.map(settingsOf);
     const planned = settings.map((each) => plannedArrays(each, asked.corners.map(f32), arrays.map));
-    const around = surrounding(planned.map((each, i) => drawnBoxes(settings[i], each, 0)).flatMap(({plain, used}) => [plain, used]));
+    const boxes = planned.map((each, i) => drawnBoxes(settings[i], each, 0));
+    const around = surrounding(boxes.flatMap(({plain, used}) => [plain, used]));
     pools.forEach((pool, i) => {
       const [ph, pw] = [asked.ph, asked.pw].map((p, axis) => Math.min(p, settings[i].pooled[axis] - 1));
       drawPool(pool, settings[i], planned[i], {...asked, r: 0, around, ph, pw});
@@ -73,8 +75,8 @@ function poolsBody(roi, arrays, {r, c, ph, pw}) {
     el(
       "p",
       {class: "quiet"},
-      "The white dashed frame is the same in all: the roi as it lies on the image, from the start of its first pixel to the end of its last. " +
-        "The blue lines divide what the pool makes of it; each pool rounds and ends it in its own way.",
+      "The white dashed frame is the same in all: the roi on the image, from the start of its first pixel to the end of its last. " +
+        "The blue lines divide what the pool makes of it.",
     ),
     el("div", {class: "pool-head"}, photo.figure, fields.element),
     el(
@@ -155,7 +157,7 @@ function drawDragged(view, roi, arrays, corners) {
 
 const poolParts = ({kind, view, values, area, words}) => [
   view.figure,
-  el("p", {class: "quiet"}, CONVENTIONS[kind]),
+  el("p", {class: "quiet conventions"}, CONVENTIONS[kind]),
   area,
   values.figure,
   words,

@@ -36,17 +36,15 @@ function outputIndex(roi, arrays, {r, c, ph, pw}) {
 }
 
 /** How each kind of layer gets from a roi to what it divides into bins: what it rounds, what it takes as the end. */
+const WHOLE_CELLS = "Each bin takes whole cells: its start is rounded down, its end up.";
+const MIDDLES =
+  "A sample at k reads cell k in its middle, at k + 0.5 here: the lines lie half a cell right of the frame, and below it.";
 const CONVENTIONS = {
-  max_bins:
-    "Rounds the corners to cells of the map, and takes the cell of the end too. Each bin takes whole cells: its start is rounded down, its end up.",
-  max_samples:
-    "Rounds nothing. The end is one cell after x2 and y2. A sample at k reads cell k in its middle, at k + 0.5 here: the lines lie half a cell right of the frame, and below it.",
-  mean_samples:
-    "Rounds nothing. The end is x2 and y2. A sample at k reads cell k in its middle, at k + 0.5 here: the lines lie half a cell right of the frame, and below it. The setting aligned takes this half cell off.",
-  psroi_bins:
-    "Rounds the corners to pixels of the image, and takes the pixel of the end too. Each bin takes whole cells: its start is rounded down, its end up.",
-  psroi_samples:
-    "Rounds nothing, and takes the pixel of the end too. A sample at k reads cell k in its middle, at k + 0.5 here: the lines lie half a cell right of the frame, and below it.",
+  max_bins: `Rounds the corners to cells of the map, and takes the cell of the end too. ${WHOLE_CELLS}`,
+  max_samples: `Rounds nothing. The end is one cell after x2 and y2. ${MIDDLES}`,
+  mean_samples: `Rounds nothing. The end is x2 and y2. ${MIDDLES} The setting aligned takes this half cell off.`,
+  psroi_bins: `Rounds the corners to pixels of the image, and takes the pixel of the end too. ${WHOLE_CELLS}`,
+  psroi_samples: `Rounds nothing, and takes the pixel of the end too. ${MIDDLES}`,
 };
 
 /** The frame of a roi and what is divided, as numbers of the map. */

@@ -7,7 +7,7 @@ const ANY_KIND = {
   choice: "Choose one of the answers.",
   detection: "Choose a detection: click it, or its line in the list.",
   roi: "Choose a roi with its slider, or click one.",
-  channel: "Choose a channel with its slider, or a cell of its map.",
+  channel: "Choose a channel with its slider.",
   bin: "Choose a bin: click it, or use the arrow keys on the output.",
   cell: "Choose a cell of a map: click it, or use the arrow keys on the maps.",
   anchor: "Choose a roi or a detection: its way back has the anchor.",
@@ -62,10 +62,15 @@ function draggedRoi() {
 
 const PARTS = {cell: ["channel", "row", "column"], bin: ["bin row", "column"], "dragged roi": ["x1", "y1", "x2", "y2"]};
 
-const chosenText = (kind, given) =>
-  PARTS[kind]
-    ? PARTS[kind].map((part, i) => `${part} ${number(given[i], 5)}`).join(", ")
-    : `${kind === "number" || kind === "choice" ? "" : `${kind} `}${number(given[0])}`;
+/** What is given, in words, without the parts that do not count. */
+function chosenText({kind, answer}, given) {
+  const texts = PARTS[kind]?.map((part, i) => (answer[i] === null ? null : `${part} ${number(given[i], 5)}`));
+  if (texts) return texts.filter(Boolean).join(", ");
+  return kind === "number" ? number(given[0]) : `${kind} ${number(given[0])}`;
+}
+
+/** How to give an answer. */
+const promptOf = ({kind, blob}) => ANY_KIND[kind === "channel" && blob ? "cell" : kind];
 
 /** Whether the given numbers are these; null stands for any. */
 function answersTo({kind, tolerance}, given, wanted) {
@@ -96,19 +101,21 @@ function askView(ask, key) {
     const given = field.given();
     if (!given) {
       verdict.dataset.verdict = "";
-      return says.replaceChildren(ANY_KIND[ask.kind]);
+      return says.replaceChildren(promptOf(ask));
     }
     const isRight = answersTo(ask, given, ask.answer);
     const wrong = ask.wrong.find(({answer}) => !answer || answersTo(ask, given, answer));
-    const words = ask.kind === "choice" ? ask.choices[given[0]] : chosenText(ask.kind, given);
-    answers.set(key, {given, verdict: isRight ? "right" : "wrong", text: isRight ? ask.right : wrong.text.replaceAll("{given}", words)});
+    const words = ask.kind === "choice" ? ask.choices[given[0]] : chosenText(ask, given);
+    const text = isRight ? ask.right : wrong.text.replaceAll("{given}", words);
+    answers.set(key, {given, verdict: isRight ? "right" : "wrong", text});
     show();
   };
-  const tell = el("button", {type: "button", onclick: () => {
+  const reveal = () => {
     answers.set(key, {...answers.get(key), verdict: "shown", text: ask.right});
     show();
     form.querySelector("[type=submit]").focus(); // the button is disabled now
-  }}, "Show the answer");
+  };
+  const tell = el("button", {type: "button", onclick: reveal}, "Show the answer");
   const form = el(
     "form",
     {class: "tour-ask", "aria-label": "Question", onsubmit: check},
@@ -123,7 +130,8 @@ function askView(ask, key) {
 
 const ANSWER_FIELDS = {
   number: ({question}, given) => {
-    const input = el("input", {type: "text", inputmode: "decimal", autocomplete: "off", value: given?.[0] ?? "", "aria-label": `Your answer: ${question}`});
+    const label = `Your answer: ${question}`;
+    const input = el("input", {inputmode: "decimal", autocomplete: "off", value: given?.[0] ?? "", "aria-label": label});
     return {
       element: el("label", {class: "row ask-number"}, "Your answer", input),
       given: () => (Number.isFinite(typedNumber(input.value)) ? [typedNumber(input.value)] : null),
@@ -149,7 +157,7 @@ function chosenField(ask) {
   const given = () => CHOSEN[ask.kind](ask) ?? null;
   const follow = () => {
     const now = given();
-    const text = now ? `Chosen: ${chosenText(ask.kind, now)}` : ANY_KIND[ask.kind];
+    const text = now ? `Chosen: ${chosenText(ask, now)}` : promptOf(ask);
     if (words.textContent !== text) words.textContent = text;
   };
   follow();
