@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from minicaffe.data.image_bytes import encode_image
 from minicaffe.files import replacing
+from minicaffe.layers.proposal.anchor_target import AnchorTarget
+from minicaffe.net import Net
 
 HERE = files("minicaffe.tutorials") / "figure_files"
 TRACE_PAGE = files("minicaffe.tracing") / "trace_page_files"
@@ -71,3 +73,27 @@ def picture(image: NDArray[np.uint8], quality: int = 80) -> str:
 def iou(boxes: tuple[tuple[float, ...], tuple[float, ...]] = ((60, 40, 179, 139), (120, 70, 259, 159))) -> Figure:
     """Return a figure of two boxes to drag, and their intersection over union. boxes: x1, y1, x2, y2 at first."""
     return Figure("iou", "Two boxes and their intersection over union", 330, boxes=boxes)
+
+
+def anchor_labels(net: Net) -> Figure:
+    """Return a figure of the anchors of a training step, coloured by their labels, with sliders for the two thresholds.
+
+    net: a detector's training net after a forward pass, with the blobs data and gt_boxes and an AnchorTarget layer.
+    """
+    layer = next(layer for layer in net.layers if isinstance(layer, AnchorTarget))
+    image, truth = net.blobs["data"].data[0], net.blobs["gt_boxes"].data[:, :4]
+    grid = net.blobs[net.bottom_names[layer.name][0]].shape[2:]
+    pixels = image.transpose(1, 2, 0) + net.settings.pixel_means
+    return Figure(
+        "anchor_labels",
+        "Which anchors are objects, background or ignored?",
+        620,
+        picture=picture(pixels.clip(0, 255).astype(np.uint8)),
+        size=[image.shape[2], image.shape[1]],
+        anchors=layer.anchors,
+        grid=grid,
+        stride=layer.stride,
+        truth=truth,
+        low=net.settings.train.rpn_negative_overlap,
+        high=net.settings.train.rpn_positive_overlap,
+    )
