@@ -2,7 +2,7 @@
 
 This script writes all pages into build/pages and the configuration into build/site.yml; Zensical makes the site of them. Pages
 come from docs/, from other Markdown files of the repository (OTHERS), from site/pages, from the notebooks, from each command's
-options and from each layer's class. The gallery's pages are traces made here, of the nets of examples. A link to a file of the
+options and from each layer's class. The gallery's pages are made here, of the nets of examples. A link to a file of the
 repository that is not on the site is plain text, or a link into the repository if its URL is given.
 
 On the page ten-minutes minicaffe runs in the browser. The browser loads Pyodide from its CDN, or from the site if its folder is
@@ -14,6 +14,7 @@ given.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import posixpath
 import re
@@ -32,6 +33,7 @@ from command_pages import command, commands_index
 from gallery import GALLERY, PYODIDE_FILES, TEN_MINUTES, Shown
 from layer_pages import NOTEBOOKS, TABLE, by_family, layer_page, layers_index, linked_table
 from pieces import PAGES, ROOT, card, grid, plain, title_of, write
+from PIL import Image
 
 from minicaffe.cli import GROUPS
 from minicaffe.version import __version__
@@ -96,7 +98,7 @@ def build(repo_url: str = "", pyodide: Path | None = None) -> None:
     write("gallery.md", gallery())
     with ThreadPoolExecutor(2) as pool:
         live = pool.submit(ten_minutes, pyodide)
-        list(pool.map(trace, GALLERY))
+        list(pool.map(make, GALLERY))
         live.result()
     config = yaml.safe_load((HERE / "site.yml").read_text(encoding="utf-8"))
     config["nav"] = [_filled(item, sections) for item in config["nav"]]
@@ -170,12 +172,19 @@ def tutorial(path: Path, repository: str) -> str:
             page.cells.append(nbformat.v4.new_markdown_cell(f'??? note "Solution"\n\n{lines}'))
     text, resources = nbconvert.MarkdownExporter().from_notebook_node(page)
     for name, content in resources["outputs"].items():
-        text = text.replace(f"({name})", f"({path.stem}-{name})")
-        write(f"tutorials/{path.stem}-{name}", content)
+        shown = f"{path.stem}-{'plot-' if is_plot(content) else ''}{name}"
+        text = text.replace(f"({name})", f"({shown})")
+        write(f"tutorials/{shown}", content)
     links = f"Download the notebook: [to work in](student/{path.name}), [solved](solved/{path.name})."
     title, rest = text.split("\n", 1)
     text = relinked(f"{title}\n{rest}", path.relative_to(ROOT).as_posix(), repository)
     return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{links}\n", 1))
+
+
+def is_plot(picture: bytes) -> bool:
+    """Return True for curves on white, whose lightness site.css inverts on dark pages; False for panels of images."""
+    grey = Image.open(io.BytesIO(picture)).convert("L")
+    return sum(grey.histogram()[250:]) > grey.width * grey.height / 2
 
 
 def tutorials_index(places: list[str]) -> str:
@@ -192,10 +201,11 @@ def tutorials_index(places: list[str]) -> str:
 
 def gallery() -> str:
     """Return the gallery as cards."""
-    cards = [card(f"traces/{one.name}.html", one.title, one.text, f"thumbnails/{one.name}.webp") for one in GALLERY]
+    cards = [card(one.place, one.title, one.text, f"thumbnails/{one.name}.webp") for one in GALLERY]
     head = (
-        "# Gallery\n\nInteractive pages that `minicaffe trace` wrote. Click a layer, a map or a roi; `?` shows the keys. "
-        "Each page is one file that works without a server. [Tracing](trace.md) has the commands."
+        "# Gallery\n\nInteractive pages of `minicaffe trace` and `minicaffe film`. Click a layer, a map or a roi; `?` shows "
+        "the keys. Each page is one file that works without a server. [Tracing](trace.md) and "
+        "[Training as a film](training.md#training-as-a-film) have the commands."
     )
     return f"{head}\n\n{grid(cards)}"
 
@@ -206,11 +216,11 @@ def listed(title: str, places: list[str]) -> str:
     return f"# {title}\n\n" + "\n".join(links) + "\n"
 
 
-def trace(one: Shown) -> None:
+def make(one: Shown) -> None:
     """Write a page of the gallery."""
     target = PAGES / "traces" / f"{one.name}.html"
     target.parent.mkdir(parents=True, exist_ok=True)
-    minicaffe("trace", *one.words.split(), "-o", str(target), "-q", folder=ROOT / "examples")
+    minicaffe(*one.words.split(), "-o", str(target), "-q", folder=ROOT / "examples")
 
 
 def ten_minutes(pyodide: Path | None) -> None:

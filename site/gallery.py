@@ -6,12 +6,21 @@ from typing import NamedTuple
 
 
 class Shown(NamedTuple):
-    """A page of `minicaffe trace`, of a net in examples/. words: the command's arguments."""
+    """A page of the gallery.
+
+    words: the command that writes it in examples/, without `minicaffe` and `-o`. layer: where a trace opens; "" for its start.
+    """
 
     name: str
     title: str
     text: str
     words: str
+    layer: str = ""
+
+    @property
+    def place(self) -> str:
+        """Its place on the site, with the address of the layer."""
+        return f"traces/{self.name}.html{'#layer=' * bool(self.layer)}{self.layer}"
 
 
 SCENE = "--image shapes/scene.png --cfg shapes/shapes.yml --classes shapes/classes.txt --backward"
@@ -21,50 +30,69 @@ GALLERY = (
         "rfcn",
         "R-FCN",
         "Position-sensitive score maps, and their votes for one roi.",
-        f"shapes/rfcn/test.prototxt shapes/rfcn/shapes_rfcn.caffemodel {SCENE}",
+        f"trace shapes/rfcn/test.prototxt shapes/rfcn/shapes_rfcn.caffemodel {SCENE}",
+        "psroipooled_cls_rois",
     ),
     Shown(
         "faster_rcnn",
         "Faster R-CNN",
         "The bins of ROIPooling, and the way from a detection back to its anchor.",
-        f"shapes/faster_rcnn/test.prototxt shapes/faster_rcnn/shapes_faster_rcnn.caffemodel {SCENE}",
+        f"trace shapes/faster_rcnn/test.prototxt shapes/faster_rcnn/shapes_faster_rcnn.caffemodel {SCENE}",
     ),
     Shown(
         "deformable",
         "Deformable R-FCN",
         "Convolutions and rois whose samples move, with their learned offsets.",
-        f"deformable/test.prototxt deformable/deformable_rfcn.caffemodel {SCENE}",
+        f"trace deformable/test.prototxt deformable/deformable_rfcn.caffemodel {SCENE}",
+        "conv8",
     ),
     Shown(
         "training",
         "A training step of R-FCN",
         "Targets of anchors and rois, hard examples, losses and gradients.",
-        "shapes/rfcn/train.prototxt shapes/rfcn/shapes_rfcn.caffemodel --phase TRAIN --roidb shapes/scene.json"
+        "trace shapes/rfcn/train.prototxt shapes/rfcn/shapes_rfcn.caffemodel --phase TRAIN --roidb shapes/scene.json"
         " --cfg shapes/shapes.yml --backward",
+        "roi-data",
+    ),
+    Shown(
+        "film",
+        "A training as a film",
+        "An R-FCN learns from random weights: losses, proposals, detections and filters at every 400th iteration.",
+        "film shapes/film",
     ),
     Shown(
         "segments",
         "SegNet",
         "Pooling that keeps its mask, and the Upsample layers that read it.",
-        f"segments/test.prototxt segments/segments.caffemodel --image segments/scene.png {SCALED}",
+        f"trace segments/test.prototxt segments/segments.caffemodel --image segments/scene.png {SCALED}",
+        "up1",
     ),
     Shown(
         "reader",
         "CRNN",
         "An LSTM along the columns of an image, forwards and backwards.",
-        f"reader/test.prototxt reader/reader.caffemodel --image reader/string.png {SCALED}",
+        f"trace reader/test.prototxt reader/reader.caffemodel --image reader/string.png {SCALED}",
+    ),
+    Shown(
+        "digits",
+        "A classifier of digits",
+        "Two convolutions and two fully connected layers, from 8 x 8 pixels to ten scores.",
+        "trace digits/test.prototxt digits/digits.caffemodel --image digits/digit.png"
+        " --mean 0,0,0 --scale-factor 0.00390625 --backward",
     ),
     Shown(
         "roi_pooling",
         "ROIPooling alone",
         "A head without its net: maps and rois in, pooled grids out.",
-        "heads/roi_pool5.prototxt --random-weights --backward",
+        "trace heads/roi_pool5.prototxt --random-weights --backward",
+        "roi_pool5",
     ),
     Shown(
         "psroi_pooling",
         "PSROIPooling alone",
         "The head of an R-FCN with random score maps.",
-        "heads/psroi.prototxt --random-weights --backward",
+        "trace heads/psroi.prototxt --random-weights --backward",
+        "psroipooled_cls_rois",
     ),
 )
 

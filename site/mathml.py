@@ -19,7 +19,6 @@ WORDS = frozenset(
     where which window windows with within without""".split()
 )
 """English words, which stand as text; other names of several letters are upright identifiers."""
-CLOSING = {"(": ")", "[": "]"}
 
 
 class _Reader:
@@ -47,7 +46,7 @@ PROSE = 5
 
 
 def formula(lines: str) -> str:
-    """Return the statements of a formula, one below the other, as <math> elements; sentences among them as text.
+    """Return the statements of a formula, one below the other, as MathML; sentences among them as text.
 
     A statement is a line, or a part of one between four spaces.
     """
@@ -59,14 +58,26 @@ def formula(lines: str) -> str:
         elif sum(word.lower() in WORDS for word in re.findall(r"[A-Za-z]{2,}", text)) > PROSE:
             made.append(f"<p>{escape(text)}</p>")
         else:
-            made.append(f'<math display="block">{"".join(_atoms(_Reader(text), ""))}</math>')
+            made.append(f'<p class="statement">{_pieces(list(_atoms(_Reader(text), "")))}</p>')
     return f'<div class="formula">{"".join(made)}</div>'
 
 
-def _atoms(reader: _Reader, end: str) -> Iterator[str]:
-    """Yield the elements up to the closing token `end`, which is read too."""
+def _pieces(atoms: list[str]) -> str:
+    """Return a statement as <math> elements, between which a line may end: browsers do not break the lines of one."""
+    pieces: list[list[str]] = [[]]
+    for before, atom, after in zip(["", *atoms], atoms, [*atoms[1:], ""], strict=False):
+        is_words = after.startswith("<mtext>") and not before.startswith("<mtext>")
+        if atom.startswith("<mspace") and (is_words or after.startswith("<mo>") or before in ("<mo>,</mo>", "<mo>;</mo>")):
+            pieces.append([])
+        else:
+            pieces[-1].append(atom)
+    return " ".join(f'<math displaystyle="true">{"".join(piece)}</math>' for piece in pieces if piece)
+
+
+def _atoms(reader: _Reader, ends: str) -> Iterator[str]:
+    """Yield the elements up to a closing token of `ends`, which is read too."""
     while reader.at < len(reader.tokens):
-        if reader.peek() == end:
+        if reader.peek() in ends:
             reader.take()
             return
         yield _with_scripts(reader)
@@ -97,9 +108,9 @@ def _base(reader: _Reader) -> str:
     token = reader.take()
     if token.isspace():
         return f'<mspace width="{min(len(token), 4) * 0.25:g}em"/>'
-    if token in CLOSING:
-        inner = "".join(_atoms(reader, CLOSING[token]))
-        closing = f"<mo>{CLOSING[token]}</mo>" * (reader.tokens[reader.at - 1] == CLOSING[token])  # [a, b) has none of its kind
+    if token in "([":  # [a, b) is closed by either
+        inner = "".join(_atoms(reader, ")]"))
+        closing = f"<mo>{reader.tokens[reader.at - 1]}</mo>" * (reader.tokens[reader.at - 1] in ")]")
         return f"<mrow><mo>{token}</mo>{inner}{closing}</mrow>"
     if token[0].isdigit():
         return f"<mn>{token}</mn>"

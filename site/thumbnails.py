@@ -21,9 +21,9 @@ def take() -> None:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium-headless-shell") or shutil.which("chromium")
         )
-        page = browser.new_page(viewport={"width": 1280, "height": 720})
         for one in GALLERY:
-            page.goto((PAGES / "traces" / f"{one.name}.html").as_uri())
+            page = browser.new_page(viewport={"width": 1280, "height": 720})
+            page.goto(f"{PAGES.as_uri()}/{one.place}")
             page.wait_for_timeout(1500)  # tiles are drawn as they come into view
             picture = Image.open(io.BytesIO(page.screenshot()))
             picture.convert("RGB").resize(SIZE, Image.Resampling.LANCZOS).save(FOLDER / f"{one.name}.webp", quality=70)

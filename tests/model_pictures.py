@@ -180,7 +180,7 @@ def draw_all(folder: str) -> None:
     beside("segments", str(segments / "scene.png"), "masks/scene_mask.png", "masks/scene_overlay.png", factor=2)
     scene = examples / "shapes/scene.png"
     mean = "--mean 104.00699,116.66877,122.67892"
-    run(f"segment {HED} {scene} --random-weights --blob sigmoid-fuse {mean} --out edges")
+    run(f"segment {HED} {scene} --random-weights {mean} --out edges")
     beside("hed", "edges/scene_map.png", suffix="jpg")
     flow()
     pose()

@@ -1,4 +1,4 @@
-"""README.md and docs/: their blocks run, their links lead somewhere, the commands and options they name exist.
+"""README.md, docs/, the READMEs of examples/: their blocks run, links lead somewhere, commands and options exist.
 
     ```python            run, in order; a line `print(...)  # text` must print the text
     ```python torch      the same where PyTorch is installed
@@ -32,8 +32,9 @@ from minicaffe.compiled import jit
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "models").glob("*.md"))]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *PAGES]
-NAMING = [*DOCUMENTS, *sorted((ROOT / "site" / "pages").rglob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*/README.md"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *PAGES, *EXAMPLES]
+NAMING = [*DOCUMENTS, *sorted((ROOT / "site" / "pages").rglob("*.md"))]
 """Texts whose commands and options must exist."""
 OTHER_OPTIONS = {
     *("--help", "--debug", "--install-completion", "--x"),
@@ -42,7 +43,13 @@ OTHER_OPTIONS = {
 }
 """Options in prose of minicaffe itself, of its other programs (scripts, benchmarks, fuzzing), and of docker and mpirun."""
 RUN = ("python", "python torch") if find_spec("torch") else ("python",)
-names = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+names = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ def can_run(document: Path) -> bool:
 @pytest.mark.parametrize(
     "document",
     [pytest.param(path, marks=pytest.mark.slow if path.name in LONG else ()) for path in DOCUMENTS if can_run(path)],
-    ids=lambda path: path.name,
+    ids=name_of,
 )
 def test_blocks_run_and_print_what_they_promise(document: Path, tmp_path: Path) -> None:
     """Slow: documents whose commands train, or run detectors many times."""
@@ -172,7 +179,7 @@ def test_links_lead_to_files_and_headings(document: Path) -> None:
             assert heading in anchors, f"{document.name} links to {target}; {path.name} has no such heading"
 
 
-@pytest.mark.parametrize("document", NAMING, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("document", NAMING, ids=name_of)
 def test_commands_and_options_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
     commands = [command for block in blocks(text) for _, command in block.commands]

@@ -76,7 +76,7 @@ def segment_command(options: Options) -> None:
     and ENet. Images are resized to the net's input (--shape), and the scores to the image. --out writes NAME_mask.png, whose
     pixels are the classes, NAME_overlay.png and NAME_legend.png.
 
-    For a single map of a Sigmoid, as in HED, --out writes NAME_map.png, and the share of pixels above 0.5 is printed. For an
+    For a map of a Sigmoid, as in HED, --out writes NAME_map.png, and the share of pixels above 0.5 is printed. For an
     MNC net, each instance is printed with class, score and box. The mask's pixels are then the numbers of the instances.
 
     Example:  minicaffe segment deploy.prototxt fcn8s.caffemodel street.jpg --mean 104,117,123 --out masks

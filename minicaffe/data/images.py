@@ -54,9 +54,8 @@ def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:
     """Return the width and height of load_image's result, without decoding the pixels. Raises DataError."""
     with opened(path) as file:
-        if file.format == "TIFF":  # Pillow rotates a TIFF itself
-            return file.width, file.height
-        turned = file.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+        # Pillow gives a TIFF's rotated size, with the orientation still in its Exif.
+        turned = file.format != "TIFF" and file.getexif().get(0x0112, 1) in (5, 6, 7, 8)
         return (file.height, file.width) if turned else (file.width, file.height)
 
 

@@ -15,6 +15,7 @@ from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.metric.arg_max import ArgMax
 from minicaffe.layers.neuron.functions import Sigmoid
+from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 
 from .inputs import check_scores, only_output
@@ -26,16 +27,30 @@ MOST_CLASSES = 256
 def score_blob(net: Net, wanted: str | None, file: str) -> str:
     """Return the output with class scores (1, K, H, W), or an ArgMax's classes (1, 1, H, W).
 
-    Without these it is the one with a Sigmoid's probabilities (1, 1, H, W); wanted, if given. Raises Error for none and for
-    several.
+    Without these it is the one with a Sigmoid's probabilities (1, 1, H, W), or of several the one that combines the others;
+    wanted, if given. Raises Error for none and for several.
     """
     if wanted:
         return wanted
     shapes = {name: net.blobs[name].shape for name in net.outputs}
     maps = {name: shape for name, shape in shapes.items() if len(shape) == 4 and shape[2] * shape[3] > 1}
     found = [name for name, shape in maps.items() if shape[1] > 1 or is_classes(net, name)]
-    found = found or [name for name in maps if is_probability(net, name)]
+    found = found or _combined([name for name in maps if is_probability(net, name)], net)
     return only_output(net, file, found, "a score of each class for each pixel")
+
+
+def _combined(maps: list[str], net: Net) -> list[str]:
+    """Return, of several probability maps, the one computed from the scores of all the others, as HED's; else all."""
+    nodes = [node for node in net.nodes if not isinstance(node.layer, Split)]
+    source = {top: node.bottom_names[0] for node in net.nodes if isinstance(node.layer, Split) for top in node.top_names}
+    above: dict[str, set[str]] = {}  # the blobs that a blob is computed from
+    scores: dict[str, str] = {}
+    for node in nodes:
+        bottoms = {source.get(name, name) for name in node.bottom_names}
+        found = bottoms.union(*(above.get(name, ()) for name in bottoms))
+        above |= dict.fromkeys(node.top_names, found)
+        scores |= {name: bottom for name in node.top_names if name in maps for bottom in bottoms}
+    return [one for one in maps if all(scores[other] in above[one] for other in maps)][:1] or maps
 
 
 def is_classes(net: Net, blob: str) -> bool:

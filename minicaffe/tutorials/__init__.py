@@ -8,6 +8,6 @@
 docs/tutorials has the lessons; lesson_4.py has the checks of lesson 4.
 """
 
-from .checks import Wrong, check
+from .checks import Wrong, answered, check
 
-__all__ = ["Wrong", "check"]
+__all__ = ["Wrong", "answered", "check"]

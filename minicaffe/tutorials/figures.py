@@ -9,16 +9,23 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from minicaffe import ops
 from minicaffe.data.image_bytes import encode_image
+from minicaffe.errors import Error
 from minicaffe.files import replacing
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.proposal.anchor_target import AnchorTarget
+from minicaffe.layers.proposal.anchors import by_position
+from minicaffe.layers.proposal.param_str import DEFAULTS, layer_parameters
+from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
 
 HERE = files("minicaffe.tutorials") / "figure_files"
@@ -75,6 +82,80 @@ def iou(boxes: tuple[tuple[float, ...], tuple[float, ...]] = ((60, 40, 179, 139)
     return Figure("iou", "Two boxes and their intersection over union", 330, boxes=boxes)
 
 
+def anchors(
+    net: Net, image: NDArray[np.uint8], truth: ArrayLike, names: Sequence[str], cell: tuple[int, int], anchor: int
+) -> Figure:
+    """Return a figure that picks an anchor: its cell on the photo, its size and its ratio.
+
+    It shows the anchor's corners, its overlap with the nearest true box, and its objectness, after the net's forward.
+
+    Parameters
+    ----------
+    net : a net with a Proposal layer
+    image : the photo (height, width, 3), of any size
+    truth : the true boxes (G, 4), in pixels of the net's input
+    names : the classes of these boxes (G,)
+    cell, anchor : row and column of the cell, and the number of its anchor, at first
+    """
+    layer, (scores, _, info) = _proposal(net)
+    given = DEFAULTS | layer_parameters(layer)
+    objectness = by_position(scores[:, len(layer.anchors) :], 1)
+    return Figure(
+        "anchors",
+        "Pick an anchor",
+        780,
+        photo=picture(image),
+        size=info.reshape(-1)[1::-1],
+        map=scores.shape[2:],
+        stride=layer.stride,
+        anchors=layer.anchors,
+        base=given["base_size"],
+        ratios=given["ratios"],
+        scales=given["scales"],
+        objectness=base64.b64encode((objectness * 100).round().astype(np.uint8).tobytes()).decode(),
+        truth=np.asarray(truth, np.float64).round(2),
+        names=names,
+        cell=cell,
+        first=anchor,
+    )
+
+
+def deltas(net: Net, image: NDArray[np.uint8], cell: tuple[int, int], anchor: int, truth: ArrayLike) -> Figure:
+    """Return a figure of four sliders that move an anchor. cell, anchor, truth: as in anchors, with one true box (4,)."""
+    layer, (scores, regressions, info) = _proposal(net)
+    (height, width), (row, column) = scores.shape[2:], cell
+    number = (row * width + column) * len(layer.anchors) + anchor
+    box = ops.shifted_anchors(layer.anchors, height, width, layer.stride)[number]
+    target = np.asarray(truth, np.float64).round(2)
+    return Figure(
+        "deltas",
+        "Move an anchor by its deltas",
+        790,
+        photo=picture(image),
+        size=info.reshape(-1)[1::-1],
+        anchor=box,
+        truth=target,
+        net=by_position(regressions, 4)[number],
+        target=ops.bbox_transform(box[None], target[None])[0],
+    )
+
+
+def nms(image: NDArray[np.uint8], size: tuple[float, float], dets: ArrayLike, threshold: float) -> Figure:
+    """Return a figure that suppresses boxes step by step.
+
+    Parameters
+    ----------
+    image : the photo (height, width, 3), of any size
+    size : the height and width in whose pixels the boxes are
+    dets : boxes and scores (N, 5)
+    threshold : of the overlap, at first
+    """
+    rows = np.asarray(dets, np.float64)
+    rows = rows[np.argsort(-rows[:, 4], kind="stable")]
+    boxes, scores, title = rows[:, :4].round(2), rows[:, 4].round(6), "Non-maximum suppression, box by box"
+    return Figure("nms", title, 700, photo=picture(image), size=size[::-1], boxes=boxes, scores=scores, threshold=threshold)
+
+
 def anchor_labels(net: Net) -> Figure:
     """Return a figure of the anchors of a training step, coloured by their labels, with sliders for the two thresholds.
 
@@ -97,3 +178,33 @@ def anchor_labels(net: Net) -> Figure:
         low=net.settings.train.rpn_negative_overlap,
         high=net.settings.train.rpn_positive_overlap,
     )
+
+
+def im2col() -> Figure:
+    """Return a figure of a map's windows as the columns of a matrix: a window to slide, its column, its product."""
+    numbers = np.array([[1, 0, 2, 3, 1, 0], [4, 1, 0, 2, 5, 1], [0, 3, 6, 1, 0, 2], [2, 0, 1, 4, 3, 0], [5, 2, 0, 1, 2, 6]])
+    weight = np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]])
+    variants = []
+    for stride, pad in ((1, 0), (1, 1), (2, 0), (2, 1)):
+        window = f"convolution_param {{ kernel_size: 3 stride: {stride} pad: {pad}"
+        net = Net(
+            parse_net(
+                'input: "x" input_shape { dim: 1 dim: 1 dim: 5 dim: 6 }'
+                f'layer {{ name: "columns" type: "Im2col" bottom: "x" top: "columns" {window} }} }}'
+                f'layer {{ name: "conv" type: "Convolution" bottom: "x" top: "y" {window} bias_term: false num_output: 1 }} }}'
+            )
+        )
+        net.params["conv"][0].data[0, 0] = weight
+        net.blobs["x"].data[0, 0] = numbers
+        found = net.forward()
+        columns = found["columns"][0].reshape(9, -1)
+        variants.append({"stride": stride, "pad": pad, "columns": columns.copy(), "top": found["y"][0, 0].copy()})
+    return Figure("im2col", "A convolution as one product of matrices", 640, map=numbers, filter=weight, variants=variants)
+
+
+def _proposal(net: Net) -> tuple[Proposal, list[NDArray[np.floating[Any]]]]:
+    """Return the net's Proposal layer, and the data of its bottoms."""
+    for layer in net.layers:
+        if isinstance(layer, Proposal):
+            return layer, [net.blobs[name].data for name in layer.param.bottom]
+    raise Error(f"{net.file} has no Proposal layer; the figure needs a net with an RPN")

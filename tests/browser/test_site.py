@@ -5,6 +5,7 @@ Needs Zensical (the extra `docs`), Playwright and axe-playwright-python (the ext
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -116,9 +117,29 @@ def test_search_finds_a_layer_by_its_words(served: str, chromium: Any, words: st
     assert not failed
 
 
+def test_the_gallery_opens_traces_at_their_layers(site: Path) -> None:
+    places = re.findall(r'href="traces/(\w+)\.html(?:#layer=([\w-]+))?"', (site / "gallery.html").read_text(encoding="utf-8"))
+    assert {"rfcn", "digits", "film"} <= {name for name, _ in places}
+    for name, layer in places:
+        assert f'"{layer}"' * bool(layer) in (site / "traces" / f"{name}.html").read_text(encoding="utf-8"), (name, layer)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_plots_fit_dark_pages(site: Path, chromium: Any, scheme: str) -> None:
+    context = chromium.new_context(color_scheme=scheme)
+    page = context.new_page()
+    page.goto((site / "tutorials/5-rfcn.html").as_uri())
+    filters = page.evaluate(
+        "[...document.querySelectorAll('article img')].map((one) => [one.src, getComputedStyle(one).filter])"
+    )
+    context.close()
+    is_inverted = {bool(re.search("-plot-", name)): "invert" in found for name, found in filters}
+    assert is_inverted == {False: False, True: scheme == "dark"}
+
+
 def test_a_layers_page(site: Path) -> None:
     text = (site / "layers" / "ROIPooling.html").read_text(encoding="utf-8")
-    assert "<msub><mi>y</mi>" in text and text.count("<math ") == 1
+    assert "<msub><mi>y</mi>" in text and text.count('<p class="statement">') == 1
     for told in (
         "<code>spatial_scale</code>",
         "MS-CNN",

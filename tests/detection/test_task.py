@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from minicaffe import TEST, Error, Net
+from minicaffe.detection.segmentation import score_blob
 from minicaffe.detection.task import class_names, read_class_names, task_of
 from minicaffe.formats.prototxt import parse_net
 
@@ -37,6 +38,21 @@ def net_of(text: str) -> Net:
 def test_tasks(text: str, command: str, classes: int | None) -> None:
     task = task_of(net_of(text))
     assert (task.command, task.classes and task.classes.number) == (command, classes)
+
+
+def test_of_several_maps_the_one_made_of_the_others() -> None:
+    """As HED's, also if a net copies scores for two readers; maps that do not depend on each other need a choice."""
+    conv = (
+        'layer { name: "%s" type: "Convolution" bottom: "data" top: "%s" convolution_param { num_output: 1 kernel_size: 2 } } '
+    )
+    sigmoid = 'layer { name: "p%s" type: "Sigmoid" bottom: "%s" top: "p%s" } '
+    sides = IMAGE + "".join(conv % (name, name) + sigmoid % (name, name, name) for name in "ab")
+    fused = 'layer { name: "f" type: "Eltwise" bottom: "a" bottom: "b" top: "f" } ' + sigmoid % ("f", "f", "f")
+    net = net_of(sides + fused)
+    assert net.outputs == ["pa", "pb", "pf"] and score_blob(net, None, net.file) == "pf"
+    assert score_blob(net, "pa", net.file) == "pa" and task_of(net).command == "segment"
+    with pytest.raises(Error, match=r"2 outputs that hold a score of each class for each pixel; .*: choose one with --blob"):
+        score_blob(net_of(sides), None, "net.prototxt")
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,14 @@ def roidb(tmp_path_factory):
     return folder / "roidb.json"
 
 
+def test_the_shipped_film_is_a_page(tmp_path):
+    frames = sorted((SHAPES / "film").glob("*.json"))
+    assert len(frames) == 12 and sum(path.stat().st_size for path in frames) < 400_000
+    result = CliRunner().invoke(minicaffe_command, ["film", str(SHAPES / "film"), "-o", str(tmp_path / "film.html")])
+    assert result.exit_code == 0, result.output
+    assert '"iteration": 4000' in (tmp_path / "film.html").read_text(encoding="utf-8").replace('":', '": ').replace(":  ", ": ")
+
+
 @pytest.mark.parametrize("kind", first(1, NETS))
 def test_the_shipped_weights_find_unseen_shapes(kind):
     weights = SHAPES / kind / NETS[kind]

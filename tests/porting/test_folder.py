@@ -278,6 +278,18 @@ layer { name: "out" type: "DetectionOutput" bottom: "loc" bottom: "conf" bottom:
 """
 
 
+def test_a_size_that_no_field_tells_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = 'layer { name: "d" type: "HDF5Data" top: "data" hdf5_data_param { source: "list.txt" batch_size: 2 } }\n'
+    Path("train.prototxt").write_text(data + 'layer { name: "r" type: "ReLU" bottom: "data" top: "r" }')
+    report = look(".")
+    command = "minicaffe deploy train.prototxt --shape data=1,3,HEIGHT,WIDTH -o deploy.prototxt"
+    size = "the size of the data of train.prototxt: no field tells it. Write it in place of the capitals"
+    assert not report.steps and f"{size}: {command}" in report.missing
+    run_all([command.replace("HEIGHT", "5").replace("WIDTH", "6")])
+    assert not any(one.startswith("the size") for one in look(".").missing)
+
+
 def test_a_detector_of_grey_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """detect takes colours alone; the order of boxes from random weights is not compared."""
     require("onnx")
@@ -473,7 +485,12 @@ def test_a_net_gets_the_means_of_its_own_folder(tmp_path: Path, monkeypatch: pyt
     """Those of the folders around it, too, but not those of another net's."""
     monkeypatch.chdir(tmp_path)
     data = 'layer { name: "d" type: "Data" top: "data" transform_param { %s } }\n'
-    told = {"own": "mean_value: 1 mean_value: 2.5 mean_value: 3 scale: 0.5", "grey/deep": "mean_value: 7", "other": ""}
+    told = {
+        "own": "mean_value: 1 mean_value: 2.5 mean_value: 3 scale: 0.5",
+        "grey/deep": "mean_value: 7",
+        "none": "scale: 0.25",
+        "other": "",
+    }
     for folder, param in told.items():
         Path(folder).mkdir(parents=True)
         Path(folder, "deploy.prototxt").write_text((NET % ("ReLU", 5)).replace('name: "', f'name: "{folder[:2]}_'))
@@ -488,6 +505,7 @@ def test_a_net_gets_the_means_of_its_own_folder(tmp_path: Path, monkeypatch: pyt
     assert means() == {
         "own/deploy.prototxt": " --mean 1,2.5,3 --scale-factor 0.5",
         "grey/deep/deploy.prototxt": " --mean 7,7,7",
+        "none/deploy.prototxt": " --mean 0,0,0 --scale-factor 0.25",
         "other/deploy.prototxt": "",
     }
     missing = look(".").missing

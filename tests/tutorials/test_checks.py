@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minicaffe.errors import Error
-from minicaffe.tutorials import Wrong, check
+from minicaffe.tutorials import Wrong, answered, check
 from minicaffe.tutorials.checks import Question, find, questions
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
@@ -49,6 +49,14 @@ def test_no_answer_yet(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "1.iou: no answer yet\n"
 
 
+def test_later_cells_use_minicaffes_function_until_there_is_an_answer() -> None:
+    def mine(boxes: Any, scores: Any, threshold: float) -> list[int]:
+        return []  # wrong, but an answer
+
+    assert answered("9.nms", mine) is mine
+    assert answered("9.nms", lambda boxes, scores, threshold: None) is find("9.nms").answer
+
+
 def test_an_answer_cannot_change_the_cases() -> None:
     def spoils(a: Any, b: Any) -> Any:
         a[:] = b[:] = 0
@@ -70,6 +78,19 @@ def test_the_message_shows_the_first_case_that_differs() -> None:
     assert lines[0] == "1.iou: 11 of 11 cases differ."
     assert [line.split(":")[0].strip() for line in lines[1:]] == ["with", "with", "yours", "minicaffe's"]
     assert "0.25" in lines[3] and "0.09" in lines[4]
+
+
+def test_of_several_results_the_message_shows_the_first_that_differs() -> None:
+    def one_more(scores: Any, labels: Any) -> Any:
+        loss, gradient = find("9.softmax_loss")(scores, labels)
+        return [loss, gradient + 1]
+
+    with pytest.raises(Wrong) as found:
+        check("9.softmax_loss", one_more)
+    words = [line.split(":")[0].strip() for line in str(found.value).splitlines() if re.match(r" *[a-z'\[\]1]+: ", line)]
+    assert words == ["with", "with", "yours[1]", "minicaffe's[1]"]
+    with pytest.raises(Wrong, match="yours: 0"):
+        check("9.softmax_loss", lambda scores, labels: 0)
 
 
 @pytest.mark.parametrize("asked", ALL, ids=lambda asked: asked.name)

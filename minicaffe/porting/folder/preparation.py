@@ -74,6 +74,7 @@ def _in(some: Sequence[Item], items: Sequence[Item]) -> Iterator[Preparation]:
             means = tuple(param.mean_value) or files.get(Path(param.mean_file).name, ())
             if means or param.HasField("scale"):
                 found = True
+                means = means or (0.0,) * (not param.mean_file)  # a layer without a mean subtracts nothing
                 yield Preparation(_of_colours(means), param.scale, item.path)
     if not found:
         for item in some:

@@ -17,7 +17,7 @@ from minicaffe.formats.forks import grouped
 from .matching import Pair, Runnable, best_of, pairs_of, runnable
 from .preparation import nearest, preparations
 from .scan import IMAGE, LINK, NET, ORDER, SETTINGS, SHOWN, SOLVER, WEIGHTS, Item, scan
-from .steps import Step, example_image, lacking_nets, names_of, steps_of
+from .steps import Step, example_image, lacking_nets, lacking_shape, names_of, steps_of
 
 NEXT = "What to do next"
 COMMON_MEANS = (
@@ -130,6 +130,10 @@ def _missing(report: Report) -> Iterator[str]:
             yield problem
     for net, problem in () if report.runnable else report.unmade.items():
         yield f"a net that can be built: {net}: {problem}"
+    for item in nets if not report.runnable else ():
+        if shape := lacking_shape(item):
+            command = f"minicaffe deploy {report.path(item)} {shape} -o deploy.prototxt"
+            yield f"the size of the data of {item.path}: no field tells it. Write it in place of the capitals: {command}"
     if report.runnable and not report.of(IMAGE):
         yield f"an image: the commands use {on_one_line(example_image())}; replace it with yours"
 

@@ -32,7 +32,7 @@ from minicaffe.registry import exports
 
 from .matching import Runnable
 from .preparation import nearest, preparations
-from .scan import IMAGE, NAMES, NET, SETTINGS, SOLVER, STATE, WEIGHTS, Item, reading
+from .scan import IMAGE, NAMES, NET, SETTINGS, SOLVER, STATE, WEIGHTS, Item, reading, reason
 
 if TYPE_CHECKING:
     from .report import Report
@@ -187,7 +187,8 @@ class _Words:
             return Step("the best classes of an image", f"minicaffe classify {self.files} {self.photo}{means}{self.classes}")
         if self.task.command == "segment":
             rest = f"{means}{self.classes} --out {out('')}"
-            return Step("the class of each pixel", f"minicaffe segment {self.files} {self.photo}{rest}")
+            what = "probability" if self.task.classes and self.task.classes.number == 1 else "class"
+            return Step(f"the {what} of each pixel", f"minicaffe segment {self.files} {self.photo}{rest}")
         if self.task.command == "pose":
             return Step("find people", f"minicaffe pose {self.files} {self.photo}{means} --out {out('')}")
         if self.task.command == "flow":
@@ -296,6 +297,22 @@ def _deploys(item: Item, fork: str) -> bool:
     with suppress(Error), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if reading(item.content):
-            deployed = deploy(item.content, state_applied(item.content.param, TEST, 0, ()).state)
-            return bool(Net(parse_net(deployed.text, item.path), TEST, fork=fork))
+            return bool(Net(parse_net(_deployed(item), item.path), TEST, fork=fork))
     return False
+
+
+def _deployed(item: Item) -> str:
+    return deploy(item.content, state_applied(item.content.param, TEST, 0, ()).state).text
+
+
+def lacking_shape(item: Item) -> str:
+    """Return the option --shape that `deploy` needs for a net whose fields do not tell the size of its data; else ""."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if reading(item.content):
+                _deployed(item)
+    except Error as error:
+        if found := re.search(r"give --shape (\S+)", reason(error)):
+            return f"--shape {pasted(found[1])}"
+    return ""

@@ -5,15 +5,6 @@ const {size, grid, stride, truth} = data;
 const COLOURS = {1: "#2fbf71", 0: "#e5484d", "-1": "#8b949e"};
 const NAMES = {1: "object", 0: "background", "-1": "ignored"};
 
-const area = ([x1, y1, x2, y2]) => (x2 - x1 + 1) * (y2 - y1 + 1);
-
-function overlap(a, b) {
-  const width = Math.min(a[2], b[2]) - Math.max(a[0], b[0]) + 1;
-  const height = Math.min(a[3], b[3]) - Math.max(a[1], b[1]) + 1;
-  const shared = Math.max(width, 0) * Math.max(height, 0);
-  return shared / (area(a) + area(b) - shared);
-}
-
 /** All anchors, in the layer's order: by row, column, anchor. */
 const anchors = [];
 for (let row = 0; row < grid[0]; row++)
@@ -21,7 +12,7 @@ for (let row = 0; row < grid[0]; row++)
     for (const base of data.anchors) {
       const box = base.map((v, i) => v + stride * (i % 2 ? row : column));
       const inside = box[0] >= 0 && box[1] >= 0 && box[2] < size[0] && box[3] < size[1];
-      anchors.push({box, row, column, inside, overlaps: inside ? truth.map((one) => overlap(box, one)) : []});
+      anchors.push({box, row, column, inside, overlaps: inside ? truth.map((one) => overlapOf(box, one).iou) : []});
     }
 const inside = anchors.filter((anchor) => anchor.inside);
 const best = truth.map((_, k) => Math.max(...inside.map((anchor) => anchor.overlaps[k])));

@@ -7,6 +7,39 @@ const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 /** A number as text with a true minus sign. */
 const written = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
 
+/** A number with at most two digits behind the point. */
+const short = (value) => written(Number(value.toFixed(2)), 2).replace(/\.?0+$/, "");
+
+/** The width and height of a box [x1, y1, x2, y2] in pixels, whose ends belong to it. */
+const sidesOf = ([x1, y1, x2, y2]) => [x2 - x1 + 1, y2 - y1 + 1];
+
+const areaOf = (box) => sidesOf(box).reduce((a, b) => a * b);
+
+/** The overlap of two boxes: {inner, width, height, intersection, union, iou}. */
+function overlapOf(a, b) {
+  const inner = [Math.max(a[0], b[0]), Math.max(a[1], b[1]), Math.min(a[2], b[2]), Math.min(a[3], b[3])];
+  const [width, height] = sidesOf(inner).map((side) => Math.max(side, 0));
+  const intersection = width * height;
+  const union = areaOf(a) + areaOf(b) - intersection;
+  return {inner, width, height, intersection, union, iou: intersection / union};
+}
+
+/** Put a rect where a box [x1, y1, x2, y2] is, and return it. */
+function placed(rect, corners) {
+  const [width, height] = sidesOf(corners).map((side) => Math.max(side, 0));
+  for (const [key, value] of Object.entries({x: corners[0], y: corners[1], width, height})) rect.setAttribute(key, value);
+  return rect;
+}
+
+/** A drawing over the photo data.photo, in the pixels of the net's input data.size. */
+const onPhoto = (label, ...children) =>
+  svg(
+    "svg",
+    {viewBox: `0 0 ${data.size.join(" ")}`, role: "group", "aria-label": label, class: "on-photo"},
+    svg("image", {href: data.photo, width: data.size[0], height: data.size[1], preserveAspectRatio: "none"}),
+    ...children,
+  );
+
 /** The colours of the page around: the site's or JupyterLab's button; else the system's. */
 function followTheme() {
   const around = window.frameElement?.ownerDocument;
@@ -30,13 +63,14 @@ try {
   // a frame of another origin: the system's colours, and the height that the notebook gave
 }
 
-/** A labelled slider over numbers, as {row, set}; onchange gets the number. */
+/** A labelled slider over numbers, as {row, set}; onchange gets the number. digits: of its text, or a function for it. */
 function numberSlider(label, low, high, step, value, onchange, digits = 2) {
-  const shown = el("output", {class: "number"}, written(value, digits));
+  const text = typeof digits === "function" ? digits : (now) => written(now, digits);
+  const shown = el("output", {class: "number"}, text(value));
   const range = el("input", {type: "range", min: low, max: high, step, value, "aria-label": label});
   const set = (now) => {
     range.value = now;
-    shown.textContent = written(Number(now), digits);
+    shown.textContent = text(Number(now));
   };
   range.addEventListener("input", () => {
     set(range.value);

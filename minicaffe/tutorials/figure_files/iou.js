@@ -7,19 +7,13 @@ const drawing = svg("svg", {viewBox: `0 0 ${SIZE[0]} ${SIZE[1]}`, role: "group",
 const shared = svg("rect", {fill: "var(--good)", opacity: 0.35});
 const numbers = el("p", {class: "formula", "aria-live": "polite"});
 
-const sides = ([x1, y1, x2, y2]) => [x2 - x1 + 1, y2 - y1 + 1];
-const area = (box) => sides(box).reduce((a, b) => a * b);
-
 function update() {
   const [a, b] = boxes;
-  const inner = [Math.max(a[0], b[0]), Math.max(a[1], b[1]), Math.min(a[2], b[2]), Math.min(a[3], b[3])];
-  const [width, height] = sides(inner).map((side) => Math.max(side, 0));
-  const intersection = width * height;
-  const union = area(a) + area(b) - intersection;
+  const {inner, width, height, intersection, union, iou} = overlapOf(a, b);
   for (const [key, value] of Object.entries({x: inner[0], y: inner[1], width, height})) shared.setAttribute(key, value);
   numbers.replaceChildren(
-    `intersection ${width} × ${height} = ${intersection}; union ${area(a)} + ${area(b)} − ${intersection} = ${union}; `,
-    el("span", {class: "number"}, "IoU = ", el("output", {id: "iou"}, written(intersection / union, 3))),
+    `intersection ${width} × ${height} = ${intersection}; union ${areaOf(a)} + ${areaOf(b)} − ${intersection} = ${union}; `,
+    el("span", {class: "number"}, "IoU = ", el("output", {id: "iou"}, written(iou, 3))),
   );
 }
 
