@@ -26,6 +26,7 @@ def go(opened: Opened, stop: int) -> None:
     while not opened.page.locator(".tour-where").inner_text().split(": ")[1].startswith(f"{stop} of"):
         opened.page.locator(".tour-next").click()
     opened.page.locator(".tour-ask").wait_for()
+    opened.page.evaluate("dispatchEvent(new Event('wheel'))")  # the reader scrolls: the page no longer does
 
 
 def choose_cell(opened: Opened, ask: dict[str, Any], numbers: list[float | None]) -> None:

@@ -169,6 +169,7 @@ function sumStages(found) {
 function inputStage({bottom, height, width, tiles, pixels}) {
   const view = stage(`Input ${bottom}`, {"aria-hidden": "true"});
   const has = (channel) => tiles && channel < tiles.page;
+  view.scale(tiles && [tiles.low, tiles.high]);
   let painted = null; // the channel
   const draw = ({channel, row, column}, rows, columns, isAdded) => {
     const [top, left, end, right] = [rows[0], columns[0], rows.at(-1) + 1, columns.at(-1) + 1];
