@@ -56,7 +56,7 @@ def run(path: Path) -> None:
     """Run a notebook and store its outputs, without those of stderr."""
     notebook = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(
-        notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}
+        notebook, timeout=600, coalesce_streams=True, resources={"metadata": {"path": str(path.parent)}}
     ).execute()
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"{path.stem.split('-')[0]}-{number}"

@@ -1,13 +1,14 @@
 """The lessons' interactive figures: pages of their own, which a notebook shows in a frame.
 
-A figure is the script figure_files/NAME.js, on top of figure_files/common.js and the trace page's elements.js, with data from a
-layer. It needs no network and no kernel, so that it also works on the site.
+A figure is the script figure_files/NAME.js, on top of figure_files/common.js and some of the trace page's scripts, with data
+from a layer. It needs no network and no kernel, so that it also works on the site.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 from collections.abc import Sequence
 from html import escape
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe import ops
+from minicaffe.blob import Array
 from minicaffe.data.image_bytes import encode_image
 from minicaffe.errors import Error
 from minicaffe.files import replacing
@@ -40,16 +42,18 @@ class Figure:
     name : of the script in figure_files
     title : what the figure shows, for screen readers
     height : of the frame, in pixels, at a width of 720
+    uses : names of the trace page's scripts that the script uses, besides elements.js
     data : for the script, which reads it as `data`; arrays become nested lists
     """
 
-    def __init__(self, name: str, title: str, height: int, **data: Any) -> None:
-        self.name, self.title, self.height, self.data = name, title, height, data
+    def __init__(self, name: str, title: str, height: int, *, uses: Sequence[str] = (), **data: Any) -> None:
+        self.name, self.title, self.height, self.uses, self.data = name, title, height, uses, data
 
     def page(self) -> str:
         """Return the figure as an HTML page."""
         data = json.dumps(self.data, default=lambda value: np.asarray(value).tolist(), allow_nan=False).replace("<", "\\u003c")
-        scripts = [TRACE_PAGE / "elements.js", HERE / "common.js", HERE / f"{self.name}.js"]
+        scripts = [TRACE_PAGE / f"{name}.js" for name in ("elements", *self.uses)]
+        scripts += [HERE / "common.js", HERE / f"{self.name}.js"]
         script = "\n".join(file.read_text(encoding="utf-8") for file in scripts)
         style = (HERE / "common.css").read_text(encoding="utf-8")
         return (
@@ -154,6 +158,48 @@ def nms(image: NDArray[np.uint8], size: tuple[float, float], dets: ArrayLike, th
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
     boxes, scores, title = rows[:, :4].round(2), rows[:, 4].round(6), "Non-maximum suppression, box by box"
     return Figure("nms", title, 700, photo=picture(image), size=size[::-1], boxes=boxes, scores=scores, threshold=threshold)
+
+
+def pools(values: Array, roi: tuple[float, ...], scale: float) -> Figure:
+    """Return a figure of one roi to drag over a map, and the bins that each ROI layer reads there.
+
+    Parameters
+    ----------
+    values : (H, W) ndarray
+        The map.
+    roi : tuple of float
+        x1, y1, x2, y2 at first, in pixels of the image.
+    scale : float
+        The factor from pixels of the image to cells of the map.
+    """
+    title = "One roi through five ROI layers"
+    return Figure("pools", title, 1180, uses=("roi_geometry", "pool_plans"), map=values, roi=roi, scale=scale)
+
+
+def votes(maps: Array, photo: NDArray[np.uint8], roi: tuple[float, ...], classes: Sequence[str], chosen: int) -> Figure:
+    """Return a figure of one roi to drag over a photo, and the votes of R-FCN's score maps.
+
+    Parameters
+    ----------
+    maps : (K * G * G, H, W) ndarray
+        The score maps of K classes, within ±128: the figure rounds them to parts of 256.
+    photo : (S * H, S * W, 3) ndarray
+        The part of the photo that the maps cover, at the stride S: blue, green, red.
+    roi : tuple of float
+        x1, y1, x2, y2 at first, in pixels of the photo.
+    classes : sequence of str
+        Their names.
+    chosen : int
+        The index of the class that is shown at first.
+    """
+    count, height, width = maps.shape
+    packed = base64.b64encode(np.round(maps * 256).astype("<i2").tobytes()).decode()
+    rest = {"shape": (height, width), "group": math.isqrt(count // len(classes)), "scale": width / photo.shape[1]}
+    title = "One roi and the votes of the score maps"
+    uses = "roi_geometry", "pool_plans"
+    return Figure(
+        "votes", title, 740, uses=uses, maps=packed, photo=picture(photo), roi=roi, classes=classes, chosen=chosen, **rest
+    )
 
 
 def anchor_labels(net: Net) -> Figure:

@@ -1,6 +1,15 @@
 // The cells or samples that a roi outside the trace reads in each kind of ROI layer, in the form of roiArrays. In float32,
 // with the order of operations of the layers' `plan` in minicaffe.layers.
 
+/** The kinds of ROI layers, in the order in which they are shown. */
+const POOLS = [
+  {name: "ROIPooling", kind: "max_bins"},
+  {name: "ROIAlign, Caffe's (MAX)", kind: "max_samples"},
+  {name: "ROIAlign, Mask R-CNN's (AVE)", kind: "mean_samples"},
+  {name: "PSROIPooling", kind: "psroi_bins"},
+  {name: "PSROIAlign", kind: "psroi_samples", samples: 2},
+];
+
 const roundHalfAway = (v) => (Math.abs(v - Math.trunc(v)) >= 0.5 ? Math.trunc(v) + Math.sign(v) : Math.trunc(v));
 
 /** A length cut into bins along one axis: {length, edges}. */

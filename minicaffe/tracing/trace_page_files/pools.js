@@ -1,13 +1,5 @@
 // One roi, dragged on the image, through every kind of ROI pooling side by side, on the map of an ROI layer.
 
-const POOLS = [
-  {name: "ROIPooling", kind: "max_bins"},
-  {name: "ROIAlign, Caffe's (MAX)", kind: "max_samples"},
-  {name: "ROIAlign, Mask R-CNN's (AVE)", kind: "mean_samples"},
-  {name: "PSROIPooling", kind: "psroi_bins"},
-  {name: "PSROIAlign", kind: "psroi_samples", samples: 2},
-];
-
 /** Closed at first; made when it is opened. chosen(): the roi and the bin of the inspector. */
 function poolsView(roi, arrays, chosen) {
   const details = el("details", {class: "inner pools"}, el("summary", {}, "The same roi through every pool"));

@@ -2,6 +2,8 @@
 
 const root = document.querySelector("main");
 
+const f32 = Math.fround;
+
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
 /** A number as text with a true minus sign. */
