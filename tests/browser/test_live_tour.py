@@ -153,8 +153,8 @@ def blocks_workers(page: Any) -> None:
 
 
 REASONS: dict[str, tuple[Any, str]] = {
-    "no Pyodide": (None, "pyodide.js' failed to load"),
-    "no network": (aborts, "pyodide.js' failed to load"),
+    "no Pyodide": (None, "pyodide.js cannot be loaded: is there a network?"),
+    "no network": (aborts, "pyodide.js cannot be loaded: is there a network?"),
     "silence": (is_silent, "nothing has arrived for 60 seconds"),
     "no WebAssembly": (lacks_webassembly, "this browser has no WebAssembly"),
     "no workers": (blocks_workers, "the policy forbids it"),

@@ -37,7 +37,11 @@ async function fetched(name) {
 }
 
 async function withPackages(base) {
-  importScripts(`${base}pyodide.js`);
+  try {
+    importScripts(`${base}pyodide.js`);
+  } catch {
+    throw new Error(`${base}pyodide.js cannot be loaded: is there a network?`);
+  }
   const pyodide = await loadPyodide({indexURL: base});
   await pyodide.loadPackage(["numpy", "pillow"]);
   return pyodide;
