@@ -201,7 +201,7 @@ def tutorials_index(places: list[str]) -> str:
 
 def gallery() -> str:
     """Return the gallery as cards."""
-    cards = [card(one.place, one.title, one.text, f"thumbnails/{one.name}.webp") for one in GALLERY]
+    cards = [card(one.address, one.title, one.text, f"thumbnails/{one.name}.webp") for one in GALLERY]
     head = (
         "# Gallery\n\nInteractive pages of `minicaffe trace` and `minicaffe film`. Click a layer, a map or a roi; `?` shows "
         "the keys. Each page is one file that works without a server. [Tracing](trace.md) and "

@@ -23,7 +23,7 @@ def take() -> None:
         )
         for one in GALLERY:
             page = browser.new_page(viewport={"width": 1280, "height": 720})
-            page.goto(f"{PAGES.as_uri()}/{one.place}")
+            page.goto(f"{PAGES.as_uri()}/{one.address}")
             page.wait_for_timeout(1500)  # tiles are drawn as they come into view
             picture = Image.open(io.BytesIO(page.screenshot()))
             picture.convert("RGB").resize(SIZE, Image.Resampling.LANCZOS).save(FOLDER / f"{one.name}.webp", quality=70)

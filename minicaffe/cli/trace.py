@@ -146,7 +146,7 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str], names: Sequen
     for tour in tracer.tours:
         tour.check_layers([layer.name for layer in net.layers])
     if options.roidb:
-        options.set_roidb(net, options.settings)
+        tracer.classes = options.set_roidb(net, options.settings) or tracer.classes
     tracer.image = fill(net, options, options.seed, say, options.until)
     with logging_to(to_stderr) if options.debug else nullcontext(), debug_info(net, options.debug):
         net.forward(end=until)

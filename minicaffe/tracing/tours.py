@@ -53,6 +53,8 @@ POINTS = {
     "inspector arithmetic": "#panel .inspector .worked",
     "pools": "#panel .inspector .pools",
     "proposals": "#panel .proposals",
+    "targets": "#panel .targets",
+    "targets image": "#panel .targets .view",
     "photo": "#panel .result",
     "sliders": "#panel .result .slider",
     "detections": "#panel .detections",
@@ -64,7 +66,7 @@ POINTS = {
 STEPS = "setup", "reshape", "forward", "backward"
 
 FIELDS: dict[str, type] = {
-    **dict.fromkeys(("title", "text", "layer", "step", "view", "point"), str),
+    **dict.fromkeys(("title", "text", "layer", "step", "view", "show", "point"), str),
     **dict.fromkeys(("roi", "channel", "detection"), int),
     "bin": list,
     "ask": dict,
@@ -73,7 +75,7 @@ FIELDS: dict[str, type] = {
 NEEDED = "title", "text", "layer"
 OTHERWISE = "text", "point"
 """The fields of "without_python"."""
-ADDRESSED = "layer", "step", "view", "roi", "channel", "bin", "detection"
+ADDRESSED = "layer", "step", "view", "show", "roi", "channel", "bin", "detection"
 """The fields of a stop that the page's address has too."""
 
 
@@ -211,6 +213,8 @@ def _card(stop: dict[str, Any], place: str, trace: Trace, step: Step) -> dict[st
 
 
 def _check_indices(stop: dict[str, Any], place: str, layer: LayerFacts, trace: Trace) -> None:
+    if "show" in stop and (layer.targets is None or layer.targets.count(stop["show"]) is None):
+        raise Error(f"{place}: layer {layer.name!r} has no targets to show that are called {stop['show']!r}")
     counts = {"detection": len(trace.detections or [])}
     if layer.roi:
         counts |= {"roi": len(layer.roi.rois), "channel": layer.roi.output_dim}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,16 @@ def test_the_document_has_all_that_a_tour_can_say() -> None:
     section = text[text.index("### Guided tours") : text.index("### Figures")].replace("```", "")
     named = {word.removesuffix(" BLOB") for word in re.findall(r"`([^`]+)`", section)}
     assert {*POINTS, *FIELDS, *SHIPPED, *ASK_FIELDS, *KINDS} <= named
+
+
+def test_each_shipped_tour_is_in_the_gallery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gallery = runpy.run_path(str(SHAPES.parents[1] / "site" / "gallery.py"))["GALLERY"]
+    toured = {one.tour: one for one in gallery if one.tour}
+    assert sorted(toured) == SHIPPED
+    monkeypatch.chdir(SHAPES.parent)
+    found = CliRunner().invoke(main, [*toured["learning"].command, "-o", str(tmp_path / "page.html")])
+    assert found.exit_code == 0, found.output
+    assert toured["learning"].address == "traces/training.html#tour=learning"
 
 
 @pytest.mark.parametrize("name", SHIPPED)
