@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
-OLD = {"1-engine", "2-convolution", "7-training", "8-ssd"}
+OLD = {"1-engine", "2-convolution", "8-ssd"}
 NOTEBOOKS = sorted(path for path in FOLDER.glob("*.ipynb") if path.stem not in OLD)
 NUMBER = r"-?\d+\.\d*(?:e[+-]?\d+)?"
 TIME = re.compile(r"\*\*Time\.\*\* \d+ (to \d+ )?minutes")
