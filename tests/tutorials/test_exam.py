@@ -160,3 +160,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     failed = subprocess.run([*words[:3], str(tmp_path), "out"], capture_output=True, text=True, check=False)
     assert failed.returncode == 1 and "shapes.yml" in failed.stderr and "Traceback" not in failed.stderr
+
+
+def test_the_teachers_page_lists_the_tasks(nets: tuple[Net, Net]) -> None:
+    page = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| ([\w ,-]+) \| \d+ \| (\d+) \|$", page.partition("| task |")[2], re.MULTILINE)
+    assert listed == [(task.title, str(task.points)) for task in exam(*nets, of_student("Ada", 1))]
