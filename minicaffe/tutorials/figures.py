@@ -293,6 +293,24 @@ def anchor_labels(net: Net) -> Figure:
     )
 
 
+def training(
+    image: NDArray[np.uint8], classes: Sequence[str], runs: Sequence[dict[str, Any]], threshold: float, scenes: int
+) -> Figure:
+    """Return a figure of trainings side by side, with a slider over their frames.
+
+    Parameters
+    ----------
+    image : (height, width, 3) of uint8; blue, green, red
+    classes : the names, with the background
+    runs : for each training its name, its losses, and its frames: iteration, boxes, scores, classes, ap (average precision)
+    threshold : the lowest score of the frames' boxes
+    scenes : on how many scenes ap was measured
+    """
+    size = [image.shape[1], image.shape[0]]
+    more = {"classes": classes, "runs": runs, "threshold": threshold, "scenes": scenes}
+    return Figure("training", "Trainings side by side", 620, picture=picture(image), size=size, **more)
+
+
 def im2col() -> Figure:
     """Return a figure of a map's windows as the columns of a matrix: a window to slide, its column, its product."""
     numbers = np.array([[1, 0, 2, 3, 1, 0], [4, 1, 0, 2, 5, 1], [0, 3, 6, 1, 0, 2], [2, 0, 1, 4, 3, 0], [5, 2, 0, 1, 2, 6]])

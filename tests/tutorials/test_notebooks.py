@@ -21,8 +21,7 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
-OLD = {"7-training"}
-NOTEBOOKS = sorted(path for path in FOLDER.glob("*.ipynb") if path.stem not in OLD)
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 NUMBER = r"-?\d+\.\d*(?:e[+-]?\d+)?"
 TIME = re.compile(r"\*\*Time\.\*\* \d+ (to \d+ )?minutes")
 Cell = dict[str, Any]
