@@ -1,4 +1,4 @@
-"""The pages of the gallery."""
+"""The pages of the gallery, and the page on which minicaffe runs in the browser."""
 
 from __future__ import annotations
 
@@ -96,3 +96,12 @@ GALLERY = (
         "layer=psroipooled_cls_rois",
     ),
 )
+
+TEN_MINUTES = (
+    "examples/shapes/rfcn/test.prototxt examples/shapes/rfcn/shapes_rfcn.caffemodel --image examples/shapes/scene.png"
+    " --cfg examples/shapes/shapes.yml --classes examples/shapes/classes.txt --tour ten-minutes --tour rfcn"
+)
+"""The arguments of `minicaffe live` for this page. It shows them, so they hold in the root of a clone."""
+
+PYODIDE_FILES = "pyodide*", "python_stdlib.zip", "numpy-*", "pillow-*"
+"""What this page loads from a folder with Pyodide's files."""

@@ -332,10 +332,13 @@ def page(trace: Trace, **more: Any) -> str:
     """Return the page's HTML. more: entries of the document besides those of the trace, as live.py has."""
     data, arrays = document(trace)
     data |= more
+    text = script_json(data)
+    packed = base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode()  # mtime=0: the same trace gives the same file
     parts = {
         "title": escape(on_one_line(trace.name or os.path.basename(trace.file))),
-        "trace": script_json(data),
-        "arrays": base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode(),  # mtime=0: the same trace gives the same file
+        "megabytes": f"{(len(text) + len(packed)) / 1e6:.1f}",
+        "trace": text,
+        "arrays": packed,
     }
     return filled("page.html", parts)
 

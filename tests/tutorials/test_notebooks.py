@@ -125,7 +125,10 @@ def test_in_jupyter(path: Path) -> None:
             assert kinds[0] == kinds[1]
 
 
-@each_notebook
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.stem == "8-training"), id=path.stem) for path in NOTEBOOKS],
+)
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 def test_students_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without solutions and outputs it runs to the end, and each check says that there is no answer yet."""

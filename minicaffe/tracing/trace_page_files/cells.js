@@ -177,11 +177,16 @@ function explainIt(i, blob, role, channel, {rows, columns}) {
 }
 
 function commandFor(layer, top, at) {
+  const text = commandText("explain", [layer.name], `--at ${at.join(",")}`, top ? `--top ${top}` : "");
+  return [{class: "command", tabindex: 0}, text];
+}
+
+/** A command for the page's net: more arguments after its files, more options after its own. */
+function commandText(name, given = [], ...options) {
   const {net} = trace;
   const quoted = (text) => (/^[\w./:=,+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
-  const files = [net.file, ...net.weights, layer.name].map(quoted);
-  const parts = ["minicaffe explain", ...files, net.options, "--at", at.join(","), top ? `--top ${top}` : ""];
-  return [{class: "command", tabindex: 0}, parts.filter(Boolean).join(" ")];
+  const files = [net.file, ...net.weights, ...given].map(quoted);
+  return [`minicaffe ${name}`, ...files, net.options, ...options].filter(Boolean).join(" ");
 }
 
 /** The lines of an example, and a way to its sum. */

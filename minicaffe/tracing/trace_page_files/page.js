@@ -150,8 +150,9 @@ function pageKeys() {
   };
 }
 
+document.getElementById("loading").remove();
 listenToHeader();
-offerKeys(document.getElementById("open-keys"), pageKeys());
+offerKeys(document.getElementById("open-keys"), pageKeys);
 panelAfterClick();
 offerTours(document.querySelector(".actions"));
 followAddress();
