@@ -186,16 +186,25 @@ def is_plot(picture: bytes) -> bool:
 
 
 def tutorials_index(places: list[str]) -> str:
-    """Return the tutorials as cards: a picture, the title, the goal."""
-    cards = []
+    """Return the lessons as cards: a picture, the title, the goal and the minutes."""
+    words = "See a detector at work and answer six questions. There is nothing to install. (10 minutes)"
+    to = "../ten-minutes/index.html#tour=ten-minutes"
+    cards = [card(to, "0. Ten minutes in the browser", words, "../thumbnails/ten-minutes.webp")]
     for place in places:
         text = (PAGES / place).read_text(encoding="utf-8")
-        title, name = title_of(text), place.removeprefix("tutorials/")
-        goal = re.search(r"\*\*Goal\.\*\* (.*?)(?:\n\n|\Z)", text, re.DOTALL)
-        picture = re.search(r"!\[[^\]]*\]\(([^)]*\.(?:png|svg))\)", text)
-        cards.append(card(name, title, plain(goal[1]) if goal else "", picture[1] if picture else ""))
-    head = f"Notebooks with predictions to make, pictures, and exercises with solutions.\n\n{DOWNLOADS}"
-    return f"# Tutorials\n\n{head}\n\n{grid(cards)}"
+        goal = re.search(r"\*\*Goal\.\*\* (.*?)\.?\n\n", text, re.DOTALL)
+        time = re.search(r"\*\*Time\.\*\* (.*? minutes)", text)
+        if goal is None or time is None:
+            raise SystemExit(f"{place}: no goal, or no time")
+        name = place.removeprefix("tutorials/")
+        picture = f"../thumbnails/{name.removesuffix('.md')}.webp"
+        cards.append(card(name, title_of(text), f"{plain(goal[1])}. ({time[1]})", picture))
+    head = (
+        "# The course\n\nHow two-stage detectors work, in eleven lessons. You make predictions, move figures, and write "
+        "functions that are compared with minicaffe's. You need Python and NumPy, and no knowledge of neural networks. "
+        f"The [glossary](../glossary.md) explains the terms.\n\n{DOWNLOADS}"
+    )
+    return f"{head}\n\n{grid(cards)}"
 
 
 def notebooks() -> None:
