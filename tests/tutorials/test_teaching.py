@@ -45,13 +45,6 @@ def test_lessons_are_those_of_the_notebooks() -> None:
     assert re.findall(r"^\| \[(\d+)\. ", PAGE, re.MULTILINE) == [str(number) for number in range(1, 11)]
 
 
-def test_the_list_of_documents_states_the_same_times() -> None:
-    times = dict(re.findall(r"\(tutorials/(\S+)\) \| (.*?) minutes \|", PAGE))
-    readme = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    assert dict(re.findall(r"^\| \[\d+\. .*?\]\(tutorials/(\S+)\) \| .* \| ([\d to]+) \|$", readme, re.MULTILINE)) == times
-    assert len(times) == 10
-
-
 @each_syllabus
 def test_a_syllabus_fills_its_hours(title: str) -> None:
     assert sum(int(row[0]) for row in rows(title)) == 60 * HOURS[title]
