@@ -163,7 +163,7 @@ def _votes(net: Net, rng: np.random.Generator) -> Task:
 
 
 def _targets(rng: np.random.Generator) -> Task:
-    kinds = [(0.7, 0.9, 0, 0.2), (0.3, 0.65, 0, 0.2), (0, 0.2, 0.22, 0.65), (0.05, 0.28, 0, 0.2)]
+    kinds = [(0.72, 0.9, 0, 0.2), (0.35, 0.65, 0, 0.2), (0, 0.2, 0.22, 0.65), (0.05, 0.28, 0, 0.2)]
     overlaps = np.array([[rng.uniform(*kind[:2]), rng.uniform(*kind[2:])] for kind in kinds]).round(2)
     overlaps = rng.permutation(overlaps)[:, rng.permutation(2)]
     labels = anchor_labels(overlaps, TrainSettings(rpn_positive_overlap=OBJECT, rpn_negative_overlap=BACKGROUND))
