@@ -61,8 +61,9 @@ PAGE = "trace.html"
 
 
 def tour_option() -> Any:
-    help = f"Offer a guided tour on the page: {', '.join(SHIPPED)}, or your own file; may be repeated."
-    return option("--tour", help, metavar="NAME|FILE.json")
+    """Return the option of the tours that a page offers."""
+    text = f"Offer a guided tour on the page: {', '.join(SHIPPED)}, or your own file; may be repeated."
+    return option("--tour", text, metavar="NAME|FILE.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,7 @@ def trace_command(options: Options) -> None:
     check_apart("--out", out, "--npz", options.npz)
     names = read_labels(options.classes) if options.classes else None
     tracer = Tracer(path=out, backward=options.goes_back, tile_bytes=TILE_BYTES if out else 0)
-    tracer.options, tracer.tours = _explain_options(), [load_tour(given) for given in options.tours]
+    tracer.options, tracer.tours = explain_options(), [load_tour(given) for given in options.tours]
     with _reported(tracer), TraceTable(tracer) if options.text else progress(tracer), tracer:
         net = _run(tracer, options, weights, names)
     if out:
@@ -145,7 +146,7 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str], names: Sequen
     for tour in tracer.tours:
         tour.check_layers([layer.name for layer in net.layers])
     if options.roidb:
-        options.set_roidb(net, options.settings)
+        tracer.classes = options.set_roidb(net, options.settings) or tracer.classes
     tracer.image = fill(net, options, options.seed, say, options.until)
     with logging_to(to_stderr) if options.debug else nullcontext(), debug_info(net, options.debug):
         net.forward(end=until)
@@ -156,7 +157,7 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str], names: Sequen
     return net
 
 
-def _explain_options() -> str:
+def explain_options() -> str:
     """Return the given options that choose the net and its inputs, as text for explain, which has them too."""
     context, parts = click.get_current_context(), []
     shared = {p.name for p in explain_command.params if isinstance(p, click.Option)} - {"backward", "more_weights"}

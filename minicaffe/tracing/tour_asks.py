@@ -23,7 +23,7 @@ from minicaffe.errors import Error, nearest
 
 from .explanations.lineage import Lineage
 from .tour_numbers import computed, filled, has_reference, value_of, written
-from .trace import LayerFacts, Step, Trace
+from .trace import AnchorShot, LayerFacts, SampledShot, Step, Trace
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ KINDS = {
     "bin": Kind(("row", "column")),
     "cell": Kind(("channel", "row", "column"), may_be_any=True),
     "anchor": Kind(("anchor",)),
+    "label": Kind(("label",)),
     "score threshold": Kind(("from", "to"), is_range=True),
     "nms threshold": Kind(("from", "to"), is_range=True),
     "dragged roi": Kind(("x1", "y1", "x2", "y2"), has_tolerance=True, may_be_any=True),
@@ -234,6 +235,12 @@ def _cells(ask: dict[str, Any], layer: LayerFacts, pointed: str, trace: Trace, s
     return list(tiles.pixels.shape)
 
 
+def _labels(ask: dict[str, Any], layer: LayerFacts, *_: Any) -> list[int]:
+    if not isinstance(layer.targets, AnchorShot | SampledShot):
+        raise Error(f"layer {layer.name!r} makes no targets, so that no label can be chosen")
+    return [2 if isinstance(layer.targets, AnchorShot) else layer.targets.classes]
+
+
 def _of_lineage(what: Callable[[Trace, Lineage], list[int]]) -> Callable[..., list[int]]:
     def limits(ask: dict[str, Any], layer: LayerFacts, pointed: str, trace: Trace, step: Step) -> list[int]:
         if not (trace.picture and trace.lineage):
@@ -253,6 +260,7 @@ _LIMITS: dict[str, Callable[..., list[int]]] = {
     "detection": _of_lineage(lambda trace, way: [len(trace.detections or [])]),
     "score threshold": _of_lineage(lambda trace, way: []),
     "nms threshold": _of_lineage(lambda trace, way: []),
+    "label": _labels,
     "anchor": _of_lineage(lambda trace, way: [way.origins.maps[0].boxes] if way.origins else [0]),
 }
 

@@ -12,6 +12,9 @@
     {detection 0.class}               class, score, x1, y1, x2, y2, roi, anchor, suppressed (how many boxes) of a detection
     {nms detections} {nms proposals}  the threshold of an NMS
     {ms conv1}                        the time of a layer's forward
+    {parameter conv1.num_output}      a parameter of a layer, as the prototxt sets it
+    {targets rpn-data 1}              how many anchors or rois a filter of a layer's targets shows
+    {limit rpn-data.rpn_batchsize}    a setting by which a layer chooses its targets
     {= ({conv1.max} - 1) / 2}         arithmetic: + - * / ( ) floor ceil round log exp
 
 A blob's numbers are those of the stop's step, else those after the last layer that wrote it. {{ and }} stand for braces.
@@ -33,7 +36,7 @@ from minicaffe.errors import Error
 
 from .explanations.lineage import Lineage
 from .receptive_fields import Cells, Place, cells_read
-from .trace import Shot, Step, Trace
+from .trace import GivenShot, Shot, Step, Trace
 
 Found = TypeVar("Found")
 
@@ -55,6 +58,7 @@ _NUMBER = re.compile(r"\{\{|\}\}|\{=((?:[^{}]|\{[^{}]*\})*)\}|\{([^{}]*)\}")
 _REFERENCE = re.compile(r"(.+?)(?:\.(shape|maps|count|min|mean|max|std|zeros))?(?:\[([\d,: ]*)\])?")
 _DETECTION = re.compile(r"detection (\d+)\.(class|score|x1|y1|x2|y2|roi|anchor|suppressed)")
 _FIELD = re.compile(r"field (.+)\[(\d+), *(\d+)\]\.(share|height|width)")
+_OF_LAYER = re.compile(r"(parameter|limit|targets) (.+)[. ]([\w-]+)")
 _REDUCTION = re.compile(r"(argmax|argmin|max|min|mean|sum) (.+)")
 
 
@@ -128,6 +132,8 @@ def value_of(words: str, trace: Trace, step: Step) -> Value:
         return _detection(int(match[1]), match[2], trace)
     if match := _FIELD.fullmatch(words):
         return _field(match[1], (int(match[2]), int(match[3])), match[4], trace, words)
+    if match := _OF_LAYER.fullmatch(words):
+        return _of_layer(match[1], match[2], match[3], trace)
     if words.startswith("ms "):
         times = [step.ms for step in trace.steps if step.kind == "forward" and trace.layers[step.layer].name == words[3:]]
         return _known(times[-1] if times else None, words)
@@ -144,6 +150,20 @@ def value_of(words: str, trace: Trace, step: Step) -> Value:
         part = _part(_array(name, trace, step, words), index or "", words, bool(reduction))
         return _reduced(reduction[1], part) if reduction else float(part)
     return _statistic(_known(_shot(name, trace, step), words), statistic, index, words)
+
+
+def _of_layer(kind: str, layer: str, name: str, trace: Trace) -> Value:
+    """Return a parameter of a layer, a limit of its targets, or how many targets a filter shows."""
+    words = f"{kind} {layer} {name}"
+    facts = _known(next((facts for facts in trace.layers if facts.name == layer), None), words)
+    if kind == "parameter":
+        text = _known(facts.attributes.get(name), words)
+        return float(text) if re.fullmatch(r"-?[\d.]+(e-?\d+)?", text) else text
+    shot = facts.targets
+    if kind == "targets":
+        return _known(None if shot is None else shot.count(name), words)
+    limits: dict[str, float] = {} if shot is None or isinstance(shot, GivenShot) else shot.limits
+    return _known(limits.get(name), words)
 
 
 def _detection(k: int, field: str, trace: Trace) -> Value:

@@ -6,7 +6,8 @@
 
 `title`, `text` and `layer` are needed; `step` is setup, reshape, forward (the default) or backward. `roi`, `channel` and `bin`
 ([row, column]) are an inspector's; `"view": "result"` shows the detections, `detection` one of them. `point` is one of POINTS.
-A text has paragraphs, with an empty line between them, and numbers of the page that it is shown on (tour_numbers.py):
+`without_python` has the `text` and the `point` of a page that cannot run the net again (a live page can), where they differ. A
+text has paragraphs, with an empty line between them, and numbers of the page that it is shown on (tour_numbers.py):
 {conv1.max}, {rois[3,1]}, {detection 0.class}. `ask` is a question to the reader (tour_asks.py).
 """
 
@@ -27,7 +28,7 @@ from minicaffe.files import read_bytes
 
 from .tour_asks import ask_on_page, check_ask
 from .tour_numbers import filled
-from .trace import LayerFacts, Trace
+from .trace import LayerFacts, Step, Trace
 
 FOLDER = files("minicaffe.tracing") / "tour_files"
 
@@ -52,6 +53,8 @@ POINTS = {
     "inspector arithmetic": "#panel .inspector .worked",
     "pools": "#panel .inspector .pools",
     "proposals": "#panel .proposals",
+    "targets": "#panel .targets",
+    "targets image": "#panel .targets .view",
     "photo": "#panel .result",
     "sliders": "#panel .result .slider",
     "detections": "#panel .detections",
@@ -63,13 +66,16 @@ POINTS = {
 STEPS = "setup", "reshape", "forward", "backward"
 
 FIELDS: dict[str, type] = {
-    **dict.fromkeys(("title", "text", "layer", "step", "view", "point"), str),
+    **dict.fromkeys(("title", "text", "layer", "step", "view", "show", "point"), str),
     **dict.fromkeys(("roi", "channel", "detection"), int),
     "bin": list,
     "ask": dict,
+    "without_python": dict,
 }
 NEEDED = "title", "text", "layer"
-ADDRESSED = "layer", "step", "view", "roi", "channel", "bin", "detection"
+OTHERWISE = "text", "point"
+"""The fields of "without_python"."""
+ADDRESSED = "layer", "step", "view", "show", "roi", "channel", "bin", "detection"
 """The fields of a stop that the page's address has too."""
 
 
@@ -145,6 +151,11 @@ def _check_stop(stop: Any, place: str) -> None:
         raise Error(f"{place}: bin must be [row, column], got {json.dumps(stop['bin'])[:40]}")
     if "point" in stop and _pointed(stop["point"]) is None:
         raise Error(f"{place}: nothing to point at is called {stop['point']!r}; known: {', '.join(map(_usage, POINTS))}")
+    other = stop.get("without_python", {})
+    if unknown := [field for field in other if field not in OTHERWISE]:
+        raise Error(f"{place}: without_python has no field {unknown[0]!r}; known: {', '.join(OTHERWISE)}")
+    if other:
+        _check_stop({**stop, **other, "without_python": {}}, f"{place}: without_python")
     if "ask" in stop:
         check_ask(stop["ask"], place)
 
@@ -178,6 +189,16 @@ def _stop(stop: dict[str, Any], place: str, trace: Trace) -> dict[str, Any]:
     address = {"step": "forward", **{field: stop[field] for field in ADDRESSED if field in stop}}
     if "bin" in stop:
         address["bin"] = ",".join(map(str, stop["bin"]))
+    found = {"title": stop["title"], **_card(stop, place, trace, step), "address": urlencode(address)}
+    if other := stop.get("without_python"):
+        found["without_python"] = _card({**stop, **other}, f"{place}: without_python", trace, step)
+    blob = (_pointed(stop["point"]) or ("", ""))[1] if "point" in stop else ""
+    return {**found, "ask": ask_on_page(stop["ask"], place, layer, blob, trace, step) if "ask" in stop else None}
+
+
+def _card(stop: dict[str, Any], place: str, trace: Trace, step: Step) -> dict[str, str]:
+    """Return the text with its numbers, and the selector of what the stop points at."""
+    layer = trace.layers[step.layer]
     selector, blob = _pointed(stop["point"]) or ("", "") if "point" in stop else ("", "")
     names = [*layer.bottoms, *layer.tops, *(param.name for param in layer.params)]
     if blob and blob not in names:
@@ -188,12 +209,12 @@ def _stop(stop: dict[str, Any], place: str, trace: Trace) -> dict[str, Any]:
         raise Error(f"{place}: {error}") from error
     # Escape characters with a meaning in a selector.
     quoted = re.sub(r'[\\"\x00-\x1f{}]', lambda found: f"\\{ord(found[0]):x} ", blob)
-    selector = selector.replace("{layer}", str(at)).replace("{blob}", quoted)
-    ask = ask_on_page(stop["ask"], place, layer, blob, trace, step) if "ask" in stop else None
-    return {"title": stop["title"], "text": text, "address": urlencode(address), "point": selector, "ask": ask}
+    return {"text": text, "point": selector.replace("{layer}", str(step.layer)).replace("{blob}", quoted)}
 
 
 def _check_indices(stop: dict[str, Any], place: str, layer: LayerFacts, trace: Trace) -> None:
+    if "show" in stop and (layer.targets is None or layer.targets.count(stop["show"]) is None):
+        raise Error(f"{place}: layer {layer.name!r} has no targets to show that are called {stop['show']!r}")
     counts = {"detection": len(trace.detections or [])}
     if layer.roi:
         counts |= {"roi": len(layer.roi.rois), "channel": layer.roi.output_dim}

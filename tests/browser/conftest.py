@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from live_pages import live_server
 from pages import Open, Opened
 
 from minicaffe import TEST, Net, Tracer
@@ -29,7 +27,6 @@ PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-c
 PROGRAM = next(filter(None, map(shutil.which, PROGRAMS)), None)
 LACKING = "Playwright is not installed" if find_spec("playwright") is None else "" if PROGRAM else "no Chromium on the PATH"
 collect_ignore_glob = ["test_*.py"] if LACKING else []
-SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 TWO_LAYERS = """name: "two layers"
 input: "data" input_shape { dim: 1 dim: 2 dim: 9 dim: 7 }
 input: "rois" input_shape { dim: 3 dim: 5 }
@@ -79,27 +76,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A running `minicaffe live` of the shapes Faster R-CNN, with a tour that asks for a dragged roi."""
     tour = tmp_path_factory.mktemp("tour") / "drag.json"
     tour.write_text(json.dumps({"title": "Drag", "stops": [DRAG]}))
-    room = SHAPES / "faster_rcnn"
-    net = [room / "test.prototxt", room / "shapes_faster_rcnn.caffemodel", "--image", SHAPES / "scene.png"]
-    command = [
-        sys.executable,
-        "-m",
-        "minicaffe",
-        "live",
-        *net,
-        "--cfg",
-        SHAPES / "shapes.yml",
-        "--threads",
-        "1",
-        "--tour",
-        tour,
-    ]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
-        assert process.wait() == 143
+    with live_server("faster_rcnn", "--tour", str(tour)) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -64,12 +64,22 @@ def slide(label: str) -> Callable[[Opened, dict[str, Any], list[float | None]], 
     return to_the_middle
 
 
+def choose_anchor(opened: Opened, ask: dict[str, Any], numbers: list[float | None]) -> None:
+    """Choose the first detection that comes from this anchor."""
+    for k in range(opened.page.locator(".detection-item").count()):
+        opened.page.locator(f'[data-detection="{k}"]').click()
+        if opened.page.locator(f'#panel .walk [data-step="anchor {int(numbers[0] or 0)}"]').count():
+            return
+    raise AssertionError(f"no detection comes from anchor {numbers[0]}")
+
+
 GIVE: dict[str, Callable[[Opened, dict[str, Any], list[float | None]], Any]] = {
     "number": lambda opened, ask, numbers: opened.page.get_by_label("Your answer").fill(str(numbers[0])),
     "choice": lambda opened, ask, numbers: opened.page.locator(".ask-choices label").nth(int(numbers[0] or 0)).click(),
     "channel": choose_cell,
     "cell": choose_cell,
     "bin": put_bin,
+    "anchor": choose_anchor,
     "roi": lambda opened, ask, numbers: opened.put("roi", int(numbers[0] or 0)),
     "dragged roi": drag_roi,
     "score threshold": slide("Lowest score"),

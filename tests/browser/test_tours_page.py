@@ -227,6 +227,49 @@ def rfcn(trace: Trace, arrays: Any) -> None:
     assert (way.last.overlaps[dropped] > 0.3).all() and (way.last.scores[dropped] < found[3]["score"]).all()
 
 
+def ten_minutes(trace: Trace, arrays: Any) -> None:
+    """In the order of the stops."""
+    way, found = trace.lineage, trace.detections or []
+    assert way is not None and way.origins is not None and way.first is not None and way.last is not None
+    assert [one["score"] for one in found] == sorted((one["score"] for one in found), reverse=True)
+    rois, scores = arrays["data/rois"], arrays["data/cls_prob"]
+    votes, means = arrays["data/psroipooled_cls_rois"][0, 1], arrays["data/cls_score"][0, :, 0, 0]
+    assert way.last.sources[way.last.kept[3]] == 0, "detection 3 is roi 0"
+    assert votes.min() == votes[2, 1] < votes[2, 2] < 0 and votes.max() == votes[0, 0] > 0
+    assert votes.mean() == pytest.approx(means[1], rel=1e-5) and means.argmax() == 1
+    np.testing.assert_allclose(scores[0], np.exp(means) / np.exp(means).sum(), rtol=1e-4)
+    assert arrays["data/conv8"].shape[2:] == arrays["data/rpn_cls_prob_reshape"].shape[2:], "an anchor's cell"
+    holds = arrays["data/rpn_cls_prob_reshape"][0, 18:]
+    row = way.first.kept[0]
+    assert holds.max() == way.first.scores[row] == way.first.scores.max(), "the best anchor of all became roi 0"
+    anchor, circle = way.origins.anchors[row], 0.8902 * np.array([56, 139, 153, 236])  # as scene.json has the blue circle
+    assert overlaps(anchor, circle[None])[0] > 0.7 and np.abs(way.origins.deltas[row]).max() < 0.2, "moved only a little"
+    dropped = np.flatnonzero(way.last.suppressors == way.last.kept[3])
+    first = dropped[0]
+    assert way.last.scores[first] > 0.9 and way.last.overlaps[first] > 0.3, "a high score, but suppressed"
+    assert {way.last.groups[k] for k in dropped} == {1}
+    boxes = np.array([one["box"] for one in found[:8]])
+    shared = overlaps(boxes[3], boxes[6:7])[0]
+    assert shared == pytest.approx(0.2156, abs=1e-4) and found[3]["class"] == found[6]["class"] == "circle"
+    many = 0
+    for k, box in enumerate(boxes):
+        rows = np.flatnonzero((way.last.groups == found[k]["class_index"]) & (way.last.scores >= 0.5))
+        own = np.column_stack([way.last.boxes[rows], way.last.scores[rows]]).astype(np.float32)
+        kept = own[nms(own, 0.7, 300)]
+        many += int((overlaps(box, kept[:, :4]) > 0.5).sum() > 1)
+    assert many > 4, "most of the eight shapes have several boxes of at least 0.5"
+    moved = rois[:1].copy()
+    moved[:, [1, 3]] += (moved[0, 3] - moved[0, 1]) / 2
+    beside = minicaffe.ops.ps_roi_pool(arrays["data/rfcn_cls"], moved, group_size=3, spatial_scale=0.125)[0]
+    assert (beside[1] < 0).sum() > 4 and beside[1].mean() < 0
+    exponents = np.exp(beside.mean((1, 2)))
+    assert exponents[0] / exponents.sum() > 0.95, "nearly everything"
+    others = scores[1:][overlaps(rois[0, 1:], rois[1:, 1:]) > 0.5]
+    assert others[:, 1].max() > 0.9, "another roi lies well on the circle"
+    lower = (rois[165, [2, 4]].mean() - rois[0, [2, 4]].mean()) / (rois[0, 4] - rois[0, 2])
+    assert 0.3 < lower < 0.4 and scores[165].argmax() == 0
+
+
 def roi_pooling(trace: Trace, arrays: Any) -> None:
     rois, pooled, probability = (arrays[f"data/{blob}"] for blob in ("rois", "roi_pool_conv8", "cls_prob"))
     one, other = 6, 154
@@ -258,4 +301,4 @@ def learning(trace: Trace, arrays: Any) -> None:
     assert not arrays["diff/rpn_cls_prob_reshape"].any()
 
 
-CLAIMS = {"rfcn": rfcn, "roi-pooling": roi_pooling, "learning": learning}
+CLAIMS = {"rfcn": rfcn, "ten-minutes": ten_minutes, "roi-pooling": roi_pooling, "learning": learning}

@@ -14,6 +14,7 @@ COMMON = ("--cfg", "shapes.yml")
 SEEN = (*COMMON, "--image", "scene.png", "--classes", "classes.txt")
 RUNS = {
     "rfcn": ("rfcn/test.prototxt", "rfcn/shapes_rfcn.caffemodel", *SEEN),
+    "ten-minutes": ("rfcn/test.prototxt", "rfcn/shapes_rfcn.caffemodel", *SEEN),
     "roi-pooling": ("faster_rcnn/test.prototxt", "faster_rcnn/shapes_faster_rcnn.caffemodel", *SEEN),
     "learning": ("rfcn/train.prototxt", "--phase", "TRAIN", "--roidb", "scene.json", "--backward", *COMMON),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,11 @@ def test_a_stop_is_an_address_and_a_selector(tmp_path: Path, traced: tuple[Net, 
         ({"text": ""}, "stop 2: text is missing"),
         ({"txt": "x"}, "stop 2: unknown field 'txt'; did you mean 'text'?"),
         ({"step": "forwards"}, "stop 2: step must be one of setup, reshape, forward, backward, got 'forwards'"),
+        ({"without_python": "x"}, 'stop 2: without_python must be an object, got "x"'),
+        ({"without_python": {"roi": 1}}, "stop 2: without_python has no field 'roi'; known: text, point"),
+        ({"without_python": {"text": 3}}, "stop 2: without_python: text must be a text, got 3"),
+        ({"without_python": {"point": "map"}}, "stop 2: without_python: nothing to point at is called 'map'"),
+        ({"without_python": {"text": "{cony.max}"}}, "stop 2: without_python: {cony.max}: the trace has no such number"),
         ({"view": "layers"}, 'stop 2: view must be "result", or left out'),
         ({"view": "result"}, "stop 2: the page has no detections"),
         ({"detection": 0}, "stop 2: the page has no detections"),
@@ -301,6 +307,16 @@ def test_the_document_has_all_that_a_tour_can_say() -> None:
     section = text[text.index("### Guided tours") : text.index("### Figures")].replace("```", "")
     named = {word.removesuffix(" BLOB") for word in re.findall(r"`([^`]+)`", section)}
     assert {*POINTS, *FIELDS, *SHIPPED, *ASK_FIELDS, *KINDS} <= named
+
+
+def test_each_shipped_tour_is_in_the_gallery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = runpy.run_path(str(SHAPES.parents[1] / "site" / "gallery.py"))
+    toured = {one.opens.removeprefix("tour="): one for one in site["GALLERY"] if one.opens.startswith("tour=")}
+    assert sorted([*toured, "ten-minutes"]) == SHIPPED and "--tour ten-minutes" in site["TEN_MINUTES"]  # a page of its own
+    monkeypatch.chdir(SHAPES.parent)
+    found = CliRunner().invoke(main, [*toured["learning"].words.split(), "-o", str(tmp_path / "page.html")])
+    assert found.exit_code == 0, found.output
+    assert toured["learning"].address == "traces/training.html#tour=learning"
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -112,7 +112,7 @@ function barPart(bar) {
 }
 
 const INK = "#1d1f21";
-const GEOMETRY = ["x", "y", "width", "height", "x1", "y1", "x2", "y2", "cx", "cy", "r"];
+const GEOMETRY = ["x", "y", "width", "height", "x1", "y1", "x2", "y2", "cx", "cy", "r", "d"];
 const STYLES = ["fill", "fill-opacity", "stroke", "stroke-opacity", "opacity"];
 const TEXT_STYLES = ["font-family", "font-size", "font-weight", "text-anchor"];
 

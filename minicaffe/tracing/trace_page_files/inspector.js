@@ -167,12 +167,12 @@ function between(edges, v) {
   return i < 0 ? null : i;
 }
 
-/** The smallest roi around a point of the net's input; if it is chosen already, the next larger one. */
-function roiAt(arrays, [x, y], current) {
+/** The smallest roi around a point of the net's input, of those shown; if it is chosen already, the next larger one. */
+function roiAt(arrays, [x, y], current, isShown = () => true) {
   const around = [];
   for (let r = 0; r < arrays.rois.shape[0]; r++) {
     const [, x1, y1, x2, y2] = row(arrays.rois, r);
-    if (x1 <= x && x <= x2 && y1 <= y && y <= y2) around.push([(x2 - x1) * (y2 - y1), r]);
+    if (isShown(r) && x1 <= x && x <= x2 && y1 <= y && y <= y2) around.push([(x2 - x1) * (y2 - y1), r]);
   }
   around.sort((a, b) => a[0] - b[0]);
   const at = around.findIndex(([, r]) => r === current);

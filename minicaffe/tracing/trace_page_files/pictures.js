@@ -92,7 +92,7 @@ function tilesView(tiles, what) {
   const back = button("‹", `previous ${what}s`, () => move(-perPage), {disabled: true});
   const on = button("›", `next ${what}s`, () => move(perPage), {disabled: stored <= perPage});
   const shrunk = tiles.shrunk > 1 ? quiet(`shrunk ${tiles.shrunk} times`) : null;
-  const bar = el("span", {}, scaleBar(tiles.low, tiles.high));
+  const bar = tiles.form === "labels" ? legendOf(LABEL_KEYS) : el("span", {}, scaleBar(tiles.low, tiles.high));
   grid.style.minHeight = `${Math.ceil(size.height + 18)}px`; // its height before it is drawn, so that the page does not jump
   const save = saveButtons(() => [bar, grid], `the ${what}s`);
   const head = el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, bar, shrunk, save);
@@ -106,12 +106,27 @@ function tileSize(height, width) {
   return {height: height * scale, width: width * scale};
 }
 
-const mapName = (tiles, i, what) =>
-  tiles.per > 1 ? `output ${Math.floor(i / tiles.per)}, input ${i % tiles.per}` : `${what} ${i}`;
+function mapName(tiles, i, what) {
+  if (tiles.form === "boxes") return `anchor ${i >> 2}, ${MOVES[i % 4]}`;
+  return tiles.per > 1 ? `output ${Math.floor(i / tiles.per)}, input ${i % tiles.per}` : `${what} ${i}`;
+}
+
+/** The colours of the labels −1, 0 and 1, as the legend has them. */
+const LABEL_COLOURS = [
+  [124, 130, 136, 255],
+  [226, 59, 59, 255],
+  [26, 163, 82, 255],
+];
+const LABEL_KEYS = [
+  ["target-positive", "1: an object"],
+  ["target-negative", "0: background"],
+  ["target-ignored", "−1: ignored"],
+];
 
 /** A canvas of map i of these tiles. */
-function tileCanvas({height, width, low, high}, pixels, i) {
+function tileCanvas({height, width, low, high, form}, pixels, i) {
   const count = height * width;
+  if (form === "labels") return paintedCanvas(height, width, (p) => LABEL_COLOURS[pixels[i * count + p] / 127]);
   return paintedCanvas(height, width, (p) => {
     const pixel = pixels[i * count + p];
     return colourOf(pixel === 255 ? NaN : low + (pixel * (high - low)) / 254, low, high);
@@ -121,9 +136,10 @@ function tileCanvas({height, width, low, high}, pixels, i) {
 function tile(tiles, pixels, i, what) {
   const {low, high} = tiles;
   const canvas = tileCanvas(tiles, pixels, i);
-  const text = `${mapName(tiles, i, what)}: ${scaleText(low, high)}`;
+  const isLabels = tiles.form === "labels";
+  const text = `${mapName(tiles, i, what)}: ${isLabels ? "labels 1, 0 and −1" : scaleText(low, high)}`;
   filled(canvas, {role: "img", "aria-label": text, "data-map": i}, []);
-  return el("figure", {class: "tile", title: text}, canvas, el("figcaption", {class: "quiet"}, i));
+  return el("figure", {class: "tile", title: text}, canvas, el("figcaption", {class: "quiet"}, tiles.form === "boxes" ? `${i >> 2} ${MOVES[i % 4]}` : i));
 }
 
 /** Bars of a histogram {low, high, counts}. */

@@ -10,6 +10,7 @@ const ANY_KIND = {
   channel: "Choose a channel with its slider.",
   bin: "Choose a bin: click it, or use the arrow keys on the output.",
   cell: "Choose a cell of a map: click it, or use the arrow keys on the maps.",
+  label: "Choose an anchor or a roi: click the image.",
   anchor: "Choose a roi or a detection: its way back has the anchor.",
   "score threshold": "Move the slider of the lowest score.",
   "nms threshold": "Move the slider of the NMS threshold.",
@@ -45,6 +46,10 @@ const CHOSEN = {
   bin: (ask) => (hasInspector(ask) ? [chosen[ask.layer].ph, chosen[ask.layer].pw] : null),
   cell: chosenCell,
   anchor: () => numberInWay("anchor"),
+  label: () => {
+    const label = document.querySelector("#panel .targets")?.dataset.label;
+    return label ? [Number(label)] : null;
+  },
   "score threshold": () => inPercent("Lowest score"),
   "nms threshold": () => inPercent("NMS threshold"),
   "dragged roi": draggedRoi,

@@ -53,10 +53,16 @@ function removeCard() {
   for (const element of document.querySelectorAll(".tour, .tour-pointer")) element.remove();
 }
 
+/** The stop of the card, as it is on a page whose net runs or does not. */
+function stopHere() {
+  const stop = guided.tour.stops[guided.stop];
+  return trace.live ? stop : {...stop, ...stop.without_python};
+}
+
 function openCard(tour, stop) {
   Object.assign(guided, {tour, stop, since: performance.now()});
   const card = document.querySelector(".tour") ?? newCard();
-  const {title, text, ask} = tour.stops[stop];
+  const {title, text, ask} = stopHere();
   const last = stop === tour.stops.length - 1;
   card.setAttribute("aria-label", `Tour: ${tour.title}`);
   card.querySelector(".tour-where").textContent = `${tour.title}: ${stop + 1} of ${tour.stops.length}`;
@@ -66,11 +72,26 @@ function openCard(tour, stop) {
   );
   guided.ask = ask && askView(ask, `${tour.name} ${stop}`);
   card.querySelector(".tour-asks").replaceChildren(...(ask ? [guided.ask.element] : []));
+  tourNote();
   card.querySelector(".tour-back").disabled = stop === 0;
   const next = card.querySelector(".tour-next");
   next.textContent = last ? "Close" : "Next ›";
   card.scrollTop = 0;
   if (!card.contains(document.activeElement) || document.activeElement.disabled) next.focus({preventScroll: true});
+}
+
+/** Say in the card what the reader has to know of the net's runs: Python is not there yet, or the text's numbers are older. */
+function tourNote() {
+  const note = document.querySelector(".tour-note");
+  if (!note) return;
+  const isWaiting = isLoading && stopHere().without_python;
+  const back = () => sender.send({restart: true});
+  const parts = isWaiting
+    ? ["Python is still being loaded: your change runs as soon as it is there."]
+    : trace.live && !trace.live.is_first
+      ? ["The net has run again. The text has the numbers of the first pass. ", button("Back to the first pass", "Run the net as at first", back)]
+      : [];
+  note.replaceChildren(...parts);
 }
 
 function newCard() {
@@ -92,6 +113,7 @@ function newCard() {
     {class: "tour", onkeydown},
     el("div", {class: "row"}, el("p", {class: "tour-where quiet"}), button("✕", "Close the tour (Escape)", closeTour)),
     el("div", {class: "tour-text", "aria-live": "polite"}),
+    el("p", {class: "tour-note", role: "status"}),
     el("div", {class: "tour-asks"}),
     el(
       "div",
@@ -106,7 +128,7 @@ function newCard() {
   const follow = () => {
     if (!card.isConnected) return;
     guided.ask?.follow();
-    const {point} = guided.tour.stops[guided.stop];
+    const {point} = stopHere();
     const target = point ? document.querySelector(point) : null;
     if (target && performance.now() - guided.since < SETTLES) bringIntoView(target);
     const places = [target && seenPart(target), card.getBoundingClientRect()].map((rect) => rect && corners(rect));
