@@ -71,9 +71,9 @@ TEST:
 
 STARTERS: Mapping[str, Starter] = {
     "ssd": Starter(
-        "a small SSD (256 x 256) that trains from scratch on a CPU",
+        "a small SSD (192 x 192) that trains from scratch on a CPU",
         ssd,
-        'base_lr: 0.02\nlr_policy: "poly"\npower: 1\nwarmup_iter: 100\nwarmup_start_lr: 0.002\nclip_gradients: 10\n',
+        'type: "Adam"\nbase_lr: 0.002\nmomentum2: 0.999\nlr_policy: "poly"\npower: 1\nclip_gradients: 10\n',
         8000,
         images=SMALL,
     ),

@@ -22,15 +22,19 @@ VOC_CLASSES = 21
 
 
 class Prior(NamedTuple):
-    """The boxes at each place of a map, in pixels of the input: sides of the squares, and the aspect ratios."""
+    """The boxes at each place of a map, in pixels of the input.
 
-    min_size: float
-    max_size: float | None
+    least, most: sides of squares; each pair gives the square of the geometric mean too. ratios: aspect ratios of boxes with the
+    area of a least square.
+    """
+
+    least: Sequence[float]
+    most: Sequence[float]
     ratios: Sequence[float]
 
     @property
     def per_place(self) -> int:
-        return 1 + (self.max_size is not None) + 2 * len(self.ratios)
+        return len(self.least) * (1 + 2 * len(self.ratios)) + len(self.most)
 
 
 class Images(NamedTuple):
@@ -55,20 +59,21 @@ SHORT_MEMORY = {"moving_average_fraction": 0.99}
 """Of BatchNorm. The default, 0.999, would keep the statistics of the first iterations of a short training."""
 # Fewer samplers and only fast interpolations: the published ones would take as long as the net.
 SMALL = Images(
-    256, SSD_MEANS, 1, batch=8, colours=0.2, expansion=2, overlaps=(0.3, 0.5, 0.7), trials=20, interpolations=("LINEAR", "AREA")
-)
+    192, SSD_MEANS, 1, batch=8, colours=0.2, expansion=1.5, overlaps=(0.3, 0.5, 0.7), trials=20,
+    interpolations=("LINEAR", "AREA"),
+)  # fmt: skip
 SMALL_TRUNK = (
-    ("conv1_1", 16, 2), ("conv2_1", 32, 2), ("conv2_2", 32, 1), ("conv3_1", 64, 2), ("conv3_2", 64, 1), ("conv4_1", 128, 2),
-    ("conv4_2", 128, 1), ("conv5_1", 128, 2), ("conv5_2", 128, 1), ("conv6_1", 128, 2), ("conv7_1", 128, 2),
+    ("conv1_1", 16, 2), ("conv2_1", 32, 2), ("conv3_1", 48, 2), ("conv3_2", 64, 1), ("conv4_1", 96, 2), ("conv4_2", 96, 1),
+    ("conv5_1", 128, 2), ("conv5_2", 128, 1), ("conv6_1", 128, 2),
 )  # fmt: skip
 """The names, widths and strides of the small SSD's convolutions."""
 SMALL_PRIORS = {
-    "conv3_2": Prior(16, 32, (2,)),
-    "conv4_2": Prior(32, 64, (2,)),
-    "conv5_2": Prior(64, 112, (2,)),
-    "conv6_1": Prior(112, 176, (2,)),
-    "conv7_1": Prior(176, 240, (2,)),
+    "conv3_2": Prior((12, 24), (24, 48), (2,)),
+    "conv4_2": Prior((48,), (84,), (2,)),
+    "conv5_2": Prior((84,), (132,), (2,)),
+    "conv6_1": Prior((132,), (180,), (2,)),
 }
+"""About three strides long: places are close enough together that each object overlaps several boxes."""
 MOBILE = Images(
     300, (127.5,) * 3, 0.007843, batch=8, colours=0.5, expansion=4, overlaps=(0.1, 0.3, 0.5, 0.7, 0.9), trials=50,
     interpolations=("LINEAR", "AREA", "NEAREST", "CUBIC", "LANCZOS4"),
@@ -81,12 +86,12 @@ MOBILE_BLOCKS = (
 MOBILE_EXTRAS = ((14, 256, 512), (15, 128, 256), (16, 128, 256), (17, 64, 128))
 """The numbers and widths of the pairs of convolutions after MobileNet."""
 MOBILE_PRIORS = {
-    "conv11": Prior(60, None, (2,)),
-    "conv13": Prior(105, 150, (2, 3)),
-    "conv14_2": Prior(150, 195, (2, 3)),
-    "conv15_2": Prior(195, 240, (2, 3)),
-    "conv16_2": Prior(240, 285, (2, 3)),
-    "conv17_2": Prior(285, 300, (2, 3)),
+    "conv11": Prior((60,), (), (2,)),
+    "conv13": Prior((105,), (150,), (2, 3)),
+    "conv14_2": Prior((150,), (195,), (2, 3)),
+    "conv15_2": Prior((195,), (240,), (2, 3)),
+    "conv16_2": Prior((240,), (285,), (2, 3)),
+    "conv17_2": Prior((285,), (300,), (2, 3)),
 }
 
 
@@ -98,7 +103,7 @@ def ssd(classes: int, train: bool) -> caffe_pb2.NetParameter:
     for name, width, stride in SMALL_TRUNK:
         last = _block(n, name, last, width, 3, SHORT_MEMORY, stride=stride)
         maps[name] = last
-    _heads(n, maps, SMALL_PRIORS, classes, kernel=3, clip=False)
+    _heads(n, maps, SMALL_PRIORS, classes, kernel=3)
     return _finished(n, "SSD", classes, train)
 
 
@@ -114,7 +119,7 @@ def mobilenet_ssd(classes: int, train: bool) -> caffe_pb2.NetParameter:
     for i, narrow, wide in MOBILE_EXTRAS:
         last = _block(n, f"conv{i}_1", last, narrow, 1, SHORT_MEMORY)
         maps[f"conv{i}_2"] = last = _block(n, f"conv{i}_2", last, wide, 3, SHORT_MEMORY, stride=2)
-    _heads(n, maps, MOBILE_PRIORS, classes, kernel=1, clip=False)
+    _heads(n, maps, MOBILE_PRIORS, classes, kernel=1)
     return _finished(n, "MobileNet-SSD", classes, train)
 
 
@@ -159,7 +164,7 @@ def _inputs(n: NetSpec, images: Images, train: bool) -> None:
     )
 
 
-def _heads(n: NetSpec, maps: dict[str, Any], priors: dict[str, Prior], classes: int, kernel: int, clip: bool) -> None:
+def _heads(n: NetSpec, maps: dict[str, Any], priors: dict[str, Prior], classes: int, kernel: int) -> None:
     """Add the predictions and the priors of each map, and join them."""
     parts: dict[str, list[Any]] = {"loc": [], "conf": [], "priorbox": []}
     for name, prior in priors.items():
@@ -170,17 +175,10 @@ def _heads(n: NetSpec, maps: dict[str, Any], priors: dict[str, Prior], classes: 
             n[f"{head}_perm"] = layers.Permute(n[head], order=[0, 2, 3, 1])
             n[f"{head}_flat"] = layers.Flatten(n[f"{head}_perm"], axis=1)
             parts[part].append(n[f"{head}_flat"])
-        largest = {} if prior.max_size is None else {"max_size": prior.max_size}
         ratios = {"aspect_ratio": list(prior.ratios), "flip": True}
+        sizes = {"min_size": list(prior.least), "max_size": list(prior.most), "clip": False}
         n[f"{name}_mbox_priorbox"] = layers.PriorBox(
-            maps[name],
-            n.data,
-            min_size=prior.min_size,
-            **largest,
-            **ratios,
-            clip=clip,
-            variance=[0.1, 0.1, 0.2, 0.2],
-            offset=0.5,
+            maps[name], n.data, **sizes, **ratios, variance=[0.1, 0.1, 0.2, 0.2], offset=0.5
         )
         parts["priorbox"].append(n[f"{name}_mbox_priorbox"])
     for part, joined in parts.items():
