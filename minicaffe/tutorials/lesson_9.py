@@ -113,7 +113,7 @@ def _convolution_cases(rng: Generator) -> Iterator[tuple[Any, ...]]:
         yield x, weight, _normal(rng, 3), stride, pad, dilation, _normal(rng, 2, 3, rows, across)
 
 
-@question(_convolution_cases)
+@question(_convolution_cases, parts=("the top", "the gradient of x", "the gradient of weight", "the gradient of bias"))
 def convolution(x: Array, weight: Array, bias: Array, *given: Any) -> Results:
     """Return y, and the gradients of x, weight and bias. given: stride, pad, dilation, dy."""
     *window, dy = given
@@ -176,7 +176,7 @@ def _pool(kernel: int, stride: int, how: str = "") -> str:
     return f'type: "Pooling" pooling_param {{ pool: MAX kernel_size: {kernel} stride: {stride} {how} }}'
 
 
-@question(_pool_cases)
+@question(_pool_cases, parts=("the top", "the gradient of x"))
 def max_pool(x: Array, kernel: int, stride: int, dy: Array) -> Results:
     """Return y and the gradient of x."""
     return _passes(_pool(kernel, stride), [x], dy=dy)
@@ -228,7 +228,7 @@ def _loss_cases(rng: Generator) -> list[tuple[Any, ...]]:
     return [rows, maps, (large, np.array([0, 2]))]
 
 
-@question(_loss_cases)
+@question(_loss_cases, parts=("the loss", "the gradient of scores"))
 def softmax_loss(scores: Array, labels: Array) -> Results:
     """Return the loss and the gradient of the scores."""
     return _passes('type: "SoftmaxWithLoss"', [scores, labels], dy=1)
@@ -270,7 +270,7 @@ def _smooth_cases(rng: Generator) -> Iterator[tuple[Any, ...]]:
         yield _normal(rng, *shape), _normal(rng, *shape), inside, outside, sigma
 
 
-@question(_smooth_cases)
+@question(_smooth_cases, parts=("the loss", "the gradient of x"))
 def smooth_l1(x: Array, target: Array, inside: Array, outside: Array, sigma: float) -> Results:
     """Return the loss and the gradient of x."""
     layer = f'type: "SmoothL1Loss" smooth_l1_loss_param {{ sigma: {sigma} }}'
@@ -322,7 +322,7 @@ def _training_cases(rng: Generator) -> Iterator[tuple[Any, ...]]:
         yield x, labels, targets, weights, STEPS, 0.1, momentum, decay
 
 
-@question(_training_cases)
+@question(_training_cases, parts=("the losses", "the first layer's weights"))
 def training(  # noqa: PLR0917 - the parts of a training
     x: Array,
     labels: Array,
@@ -499,7 +499,7 @@ def _psroi_cases(rng: Generator) -> Iterator[tuple[Any, ...]]:
         yield x, rois, 3, scale, _normal(rng, 5, 2, 3, 3)
 
 
-@question(_psroi_cases)
+@question(_psroi_cases, parts=("the top", "the gradient of x"))
 def ps_roi_pool(x: Array, rois: Array, group: int, scale: float, dy: Array) -> Results:
     """Return y (R, D, G, G) and the gradient of x (1, D * G * G, H, W)."""
     return _pooled(x, rois, group, scale, dy)
