@@ -425,7 +425,7 @@ def _trained(*case: Any, heads: Sequence[float] = (1, 1), sign: float = 1, clear
         loss, dscores = _log_loss(h @ values[2].T + values[3], labels)
         box_loss, ddeltas = _smooth(h @ values[4].T + values[5], targets, np.float64(1), np.float64(1), 1.0)
         losses.append(loss + box_loss)
-        dh = (heads[0] * dscores @ values[2] + heads[1] * ddeltas @ values[4]) * ((before > 0) + (not taped))
+        dh = (heads[0] * dscores @ values[2] + heads[1] * ddeltas @ values[4]) * ((before > 0) + float(not taped))
         new = [dh.T @ x, dh.sum(0), dscores.T @ h, dscores.sum(0), ddeltas.T @ h, ddeltas.sum(0)]
         sums = [gradient + (0 if clears else total) for gradient, total in zip(new, sums, strict=True)]
         for k, gradient in enumerate(sums):
@@ -450,6 +450,20 @@ def never_cleared(*case: Any) -> Results:
 
 
 @training.slip(
+    "The history must last until the next step: self.history[k] = ..., or history[...] = ... in a loop. A plain history = ..."
+    " names a new array, and the old one stays 0."
+)
+def history_not_kept(*case: Any) -> Results:
+    *given, _, decay = case
+    return _trained(*given, 0.0, decay)
+
+
+@training.slip("Weight decay is missing: decay * data is added to diff before the rate multiplies them.")
+def without_decay(*case: Any) -> Results:
+    return _trained(*case[:-1], 0.0)
+
+
+@training.slip(
     "ReLU reads h and writes h: these are two blobs with one name. Yours are one, so that the gradient of ReLU's top counts"
     " as its bottom's too. Make a new Blob for each top, and put the blobs, not their names, on the tape."
 )
@@ -468,8 +482,9 @@ def _nms_cases(rng: Generator) -> Iterator[tuple[Any, ...]]:
         corners = rng.integers(0, 30, (40, 2))
         boxes = np.hstack([corners, corners + rng.integers(5, 25, (40, 2))]).astype(np.float32)
         yield boxes, rng.permutation(40).astype(np.float32) / 40, threshold
-    halves = [[0, 0, 9, 9], [0, 0, 9, 4], [20, 20, 29, 29], [21, 20, 30, 29]]  # the second covers just half of the first
-    yield np.array(halves, np.float32), np.array([0.9, 0.8, 0.5, 0.5], np.float32), 0.5
+    halves = [[0, 0, 9, 9], [0, 0, 9, 4]]  # the second covers just half of the first
+    equals = [[20 + k, 20, 29 + k, 29] for k in range(4)]  # all overlap by more than half
+    yield np.array(halves + equals, np.float32), np.array([0.9, 0.8] + 4 * [0.5], np.float32), 0.5
     yield np.array([[0, 0, 1, 9], [1, 0, 2, 9], [7, 7, 9, 9]], np.float32), np.array([0.2, 0.9, 0.5], np.float32), 0.3
 
 
@@ -537,11 +552,17 @@ def proposals(scores: Array, deltas: Array, im_info: Array, anchors: Array, stri
     return _proposed(scores[:, len(anchors) :], by_position(deltas, 4), im_info, anchors, stride, limits)
 
 
-def _proposed(scores: Array, deltas: Array, *given: Any, size: float = 1) -> Array:
-    """Return rois. given: im_info, anchors, stride, limits. size: a factor for the image's size, to which boxes are clipped."""
+def _proposed(scores: Array, deltas: Array, *given: Any, size: float = 1, swapped: bool = False) -> Array:
+    """Return rois. given: im_info, anchors, stride, limits. size: a factor for the image's size, to which boxes are clipped.
+
+    swapped: rows shift x, and columns y.
+    """
     im_info, anchors, stride, (before, after, threshold, least) = given
     height, width = scores.shape[2:]
     shifted = ops.shifted_anchors(anchors, height, width, stride)
+    if swapped:
+        own = np.tile(anchors, (height * width, 1))
+        shifted = own + (shifted - own)[:, [1, 0, 3, 2]]
     limits = ops.ProposalLimits(before, after, threshold, least)
     boxes = ops.proposals(shifted, by_position(scores, 1)[:, 0], deltas, im_info[0] * np.array([size, size, 1]), limits)[0]
     return np.hstack([np.zeros((len(boxes), 1), boxes.dtype), boxes])
@@ -569,6 +590,13 @@ def not_clipped(scores: Array, deltas: Array, im_info: Array, anchors: Array, st
 def least_unscaled(scores: Array, deltas: Array, im_info: Array, anchors: Array, stride: int, *limits: float) -> Array:
     given = (*limits[:3], limits[3] / float(im_info[0, 2]))
     return _proposed(scores[:, len(anchors) :], by_position(deltas, 4), im_info, anchors, stride, given)
+
+
+@proposals.slip("x grows with the column and y with the row. Yours adds stride * row to x, and stride * column to y.")
+def rows_and_columns_swapped(
+    scores: Array, deltas: Array, im_info: Array, anchors: Array, stride: int, *limits: float
+) -> Array:
+    return _proposed(scores[:, len(anchors) :], by_position(deltas, 4), im_info, anchors, stride, limits, swapped=True)
 
 
 # 9. PSROIPooling.
@@ -663,7 +691,7 @@ def _rows(image: Array, scaled: bool = True, deltas_of: int | None = None, thres
         own = deltas.reshape(len(deltas), -1, 4)[:, k if deltas_of is None else deltas_of]
         boxes = bbox_transform_inv(rois, own)
         if clips:
-            boxes = clip_boxes(boxes, np.array(image.shape[:2]) * (1 if scaled else 10))
+            boxes = clip_boxes(boxes, np.array(image.shape[:2]))
         likely = scores[:, k] > 0.5
         best = ops.nms(np.column_stack([boxes[likely], scores[likely, k]]), threshold)
         rows += [(k, scores[likely, k][i], *boxes[likely][i]) for i in best]
@@ -683,6 +711,12 @@ def background_deltas(image: Array) -> Array:
 @detect.slip("A box can reach over the border of the image. Clip to its height and width, image.shape[:2].")
 def boxes_not_clipped(image: Array) -> Array:
     return _rows(image, clips=False)
+
+
+@detect.slip("The best comes first, whatever its class: sort the rows of all classes by their scores.")
+def by_class(image: Array) -> Array:
+    rows = _rows(image)
+    return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
 @detect.slip("An object is found by many rois: suppress the boxes of each class, with the threshold 0.3.")
