@@ -95,6 +95,8 @@ class Validation:
     ----------
     solver : SGDSolver
         The solver of the training.
+    net : str or path or Detector
+        The test prototxt, or its Detector.
     every : int
         Iterations between validations.
     patience : int or None
@@ -146,18 +148,17 @@ class Validation:
         self._validated: list[Callable[[Validated], object]] = []
         self._data = _fingerprint(roidb)
         self._roidb, self._classes = list(roidb), list(classes or [])
+        self.net = find_test_net(solver) if net is None else net
         self.detector: Detector | None = None
         if not solver.exchange.rank:
             with solver.exchange.alone(), rng.aside():
-                self.detector = self._checked(net)
+                self.detector = self._checked()
         solver.validation = self
 
-    def _checked(self, net: FileName | Detector | None) -> Detector:
+    def _checked(self) -> Detector:
         """Return the detector; prepare the roidb for it."""
-        file = find_test_net(self.solver) if net is None else net
-        detector = trained_detector(
-            self.solver, file, classes=self._classes or None, threshold=THRESHOLD, max_detections=MOST_BOXES
-        )
+        names = self._classes or None
+        detector = trained_detector(self.solver, self.net, classes=names, threshold=THRESHOLD, max_detections=MOST_BOXES)
         count, holder, _ = detector.family.classes(detector.net)
         self._classes = self._classes or list(detector.classes or map(str, range(count)))
         if len(self._classes) != count:
@@ -167,6 +168,11 @@ class Validation:
             raise Error(f"{detector.net.file} takes rois, but {image_name(lone)} has no proposals to validate with")
         self._roidb = prepare_roidb(self._roidb, count)
         return detector
+
+    @property
+    def measures_coco(self) -> bool:
+        """True if pycocotools is installed."""
+        return find_spec("pycocotools") is not None
 
     @property
     def best_file(self) -> Path:
@@ -278,7 +284,7 @@ class Validation:
             found.append(self._found(entry, self.detector))
             for report in self._images:
                 report(i, len(self._roidb))
-        self._record(evaluate(found, self._roidb, self._classes, coco=find_spec("pycocotools") is not None))
+        self._record(evaluate(found, self._roidb, self._classes, coco=self.measures_coco))
         return action
 
     def _found(self, entry: Entry, detector: Detector) -> Detections:
@@ -305,8 +311,8 @@ class Validation:
 
 def _proposals(entry: Entry) -> NDArray[Any]:
     """Return an entry's boxes that are proposals (R, 4)."""
-    boxes = np.asarray(entry["boxes"]).reshape(-1, 4)
-    return boxes[np.asarray(entry["gt_classes"]).reshape(-1) == 0]
+    found: NDArray[Any] = np.asarray(entry["boxes"]).reshape(-1, 4)[np.asarray(entry["gt_classes"]).reshape(-1) == 0]
+    return found
 
 
 def _fingerprint(roidb: Sequence[Entry]) -> str:

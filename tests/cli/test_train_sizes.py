@@ -1,0 +1,147 @@
+"""train's sizes without editing files: --epochs, --batch, --classes and --lr."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from small_rfcn import NAMES, TRAIN, make_small_rfcn, run, write_roidb
+
+from minicaffe.formats.weights import read_weights
+from minicaffe.training.snapshots import read_state
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    make_small_rfcn()
+    return tmp_path
+
+
+def test_epochs_batch_and_rate_print_what_they_replace(folder: Path) -> None:
+    result = run(*TRAIN, "--epochs", 3, "--batch", 2, "--lr", 0.02)
+    assert result.exit_code == 0, result.output
+    assert "--lr: base_lr 0.02 in place of 0.01" in result.output
+    assert "--batch: iter_size 2 in place of 1, at 1 image a pass" in result.output
+    sums = "--epochs: 3 x 4 images (mirror images included) / (1 a pass x iter_size 2) = 6 iterations, in place of max_iter 5"
+    assert sums in result.output
+    assert "lr 0.02" in result.output or "lr = 0.02" in result.output
+    assert read_state("run_iter_6.solverstate").iteration == 6
+
+
+def test_a_resumed_training_ends_after_the_same_epochs(folder: Path) -> None:
+    assert run(*TRAIN, "--epochs", 2, "--keep", 1).exit_code == 0
+    whole = Path("run_iter_8.caffemodel").read_bytes()
+    Path("run_iter_8.caffemodel").unlink()
+    assert run(*TRAIN, "--iterations", 3).exit_code == 0
+    result = run(*TRAIN, "--epochs", 2, "--snapshot", "latest")
+    assert result.exit_code == 0, result.output
+    assert Path("run_iter_8.caffemodel").read_bytes() == whole
+
+
+def test_batches_of_several_images_without_an_rpn(folder: Path) -> None:
+    head = """layer { name: "data" type: "RoIData" top: "data" top: "rois" top: "labels"
+      python_param { param_str: "'num_classes': 4" } }
+    layer { name: "pool" type: "ROIPooling" bottom: "data" bottom: "rois" top: "pool"
+      roi_pooling_param { pooled_h: 1 pooled_w: 1 } }
+    layer { name: "cls" type: "InnerProduct" bottom: "pool" top: "cls" inner_product_param { num_output: 4 } }
+    layer { name: "loss" type: "SoftmaxWithLoss" bottom: "cls" bottom: "labels" top: "loss" }"""
+    Path("train.prototxt").write_text(head)
+    result = run(*TRAIN, "--batch", 6, "--epochs", 3)
+    assert result.exit_code == 0, result.output
+    assert "--batch: iter_size 3 in place of 1, at 2 images a pass" in result.output
+    assert "(2 a pass x iter_size 3) = 2 iterations" in result.output
+    result = run(*TRAIN, "--batch", 3)
+    assert result.exit_code == 1
+    assert '--batch 3: give a multiple of 2, because layer "data" reads 2 images a pass' in result.output
+
+
+CLASSIFIER = """layer { name: "in" type: "ImageData" top: "data" top: "label" include { phase: TRAIN }
+  image_data_param { source: "list.txt" batch_size: 4 } }
+layer { name: "in" type: "ImageData" top: "data" top: "label" include { phase: TEST }
+  image_data_param { source: "list.txt" batch_size: 5 } }
+layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 3 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+SOLVER = 'net: "net.prototxt" base_lr: 0.01 lr_policy: "fixed" test_iter: 1 test_interval: 100 snapshot_prefix: "c" '
+
+
+@pytest.fixture
+def classifier(folder: Path) -> Path:
+    for i in range(7):
+        Image.fromarray(np.full((6, 8, 3), 30 * i, np.uint8)).save(f"{i}.png")
+    Path("list.txt").write_text("".join(f"{i}.png {i % 3}\n" for i in range(7)))
+    Path("net.prototxt").write_text(CLASSIFIER)
+    Path("c.prototxt").write_text(SOLVER)
+    return folder
+
+
+def test_the_batch_size_of_a_data_layer(classifier: Path) -> None:
+    result = run("train", "c.prototxt", "--batch", 2, "--epochs", 2)
+    assert result.exit_code == 0, result.output
+    assert "--batch: batch_size 2 in place of 4 (layer in)" in result.output
+    assert "--epochs: 2 x 7 images / (2 a pass x iter_size 1) = 7 iterations\n" in result.output
+    Path("c.prototxt").write_text(SOLVER + "iter_size: 3")
+    result = run("train", "c.prototxt", "--batch", 6, "--epochs", 1)
+    assert "--batch: batch_size 2 in place of 4 (layer in)" in result.output
+    assert "/ (2 a pass x iter_size 3) = 2 iterations" in result.output
+    result = run("train", "c.prototxt", "--batch", 4, "--epochs", 1)
+    assert result.exit_code == 1 and "--batch 4: give a multiple of 3, because iter_size is 3" in result.output
+
+
+def test_what_is_refused(classifier: Path) -> None:
+    result = run("train", "c.prototxt", "--epochs", 1, "--iterations", 2)
+    assert result.exit_code == 2 and "--epochs and --iterations: give one of them" in result.output
+    text = CLASSIFIER.replace("ImageData", "DummyData").replace("image_data_param", "dummy_data_param")
+    for size in (4, 5):
+        text = text.replace(f'source: "list.txt" batch_size: {size}', "shape { dim: 2 dim: 3 } shape { dim: 2 }")
+    Path("net.prototxt").write_text(text)
+    result = run("train", "c.prototxt", "--epochs", 1)
+    assert result.exit_code == 1 and "--epochs: no data layer of the net counts its images: give --iterations" in result.output
+    result = run("train", "c.prototxt", "--batch", 2, "--iterations", 1)
+    assert result.exit_code == 1 and "--batch: no data layer of the net has a batch_size" in result.output
+    result = run("train", "c.prototxt", "--classes", 3, "--iterations", 1)
+    assert result.exit_code == 1 and "--classes: net.prototxt: no class count found" in result.output
+    Path("c.prototxt").write_text('net: "net.prototxt" lr_policy: "multifixed" stagelr: 0.1 stageiter: 9 snapshot_prefix: "c"')
+    result = run("train", "c.prototxt", "--lr", 1, "--iterations", 1)
+    assert result.exit_code == 1 and "--lr does nothing here" in result.output
+
+
+@pytest.mark.parametrize("way", ["number", "file"])
+def test_other_classes_without_editing_files(folder: Path, way: str) -> None:
+    before = {path.name: path.read_bytes() for path in folder.glob("*.prototxt")}
+    assert run(*TRAIN, "--iterations", 1, "--out", "old.caffemodel").exit_code == 0
+    write_roidb("train.json", 2, ["round", "angular"])
+    write_roidb("val.json", 2, ["round", "angular"], seed=7)
+    Path("names.txt").write_text("round\nangular\n")
+    classes = "3" if way == "number" else "names.txt"
+    options = ("--classes", classes, "--val", "val.json", "--weights", "old.caffemodel")
+    result = run(*TRAIN, *options, "--iterations", 1)
+    assert result.exit_code == 0, result.output
+    line = "--classes: 3 classes in place of 4 in train.prototxt; new layers rfcn_cls_3, rfcn_bbox_3, which start from their"
+    assert line in result.output.replace("rfcn_bbox_3, rfcn_cls_3", "rfcn_cls_3, rfcn_bbox_3")
+    assert "old.caffemodel: lacks the weights of rfcn_cls_3, rfcn_bbox_3, which start from their fillers" in result.output
+    assert "WARNING: train.json has" not in result.output
+    assert {name: Path(name).read_bytes() for name in before} == before
+    shapes = dict(read_weights("run_best.caffemodel").shapes())
+    assert shapes["rfcn_bbox_3"][0][0] == 4 * shapes["rfcn_cls_3"][0][0] == 4 * 3 * 9
+    assert "written: run_test.prototxt (test.prototxt for 3 classes)" in result.output
+    result = run("evaluate", "run_test.prototxt", "run_best.caffemodel", "val.json", "--cfg", "small.yml")
+    assert result.exit_code == 0, result.output
+    result = run(*TRAIN, *options[:4], "--iterations", 1, "--snapshot", "latest")
+    assert result.exit_code == 0 and "which start from their fillers" not in result.output, result.output
+
+
+def test_the_same_number_of_classes_changes_nothing(folder: Path) -> None:
+    Path("names.txt").write_text("\n".join(NAMES))
+    for classes in ("names.txt", 4):
+        result = run(*TRAIN, "--classes", classes, "--iterations", 1)
+        assert result.exit_code == 0 and "--classes:" not in result.output and not Path("run_test.prototxt").exists()
+
+
+def test_a_mismatch_names_the_option(folder: Path) -> None:
+    write_roidb("train.json", 2, ["circle", "square"])
+    result = run(*TRAIN, "--iterations", 1)
+    assert "has num_classes 4: train --classes 3, or retarget, changes the net" in result.output
