@@ -235,10 +235,10 @@ def _solver(path: str, options: TrainOptions) -> tuple[caffe_pb2.SolverParameter
     if options.level:
         param.train_state.level = options.level
     param.train_state.stage.extend(options.stages)
+    options.apply_to(param)
     state = _state(param, options.snapshot, Path(path).parent)
     if options.weights or state:
         param.ClearField("weights")  # the command line replaces the solver's weights
-    options.apply_lr(param)
     return param, state
 
 
@@ -248,8 +248,8 @@ def _check_test_nets(trainer: SGDSolver) -> None:
         if net.inputs:
             raise Error(
                 f"test_net {net.file}: no layer fills its inputs {listed(net.inputs)}, so the solver cannot test with it.\n"
-                "Remove test_net, test_iter and test_interval from the solver, and measure a detector's snapshots with\n"
-                f"minicaffe evaluate {pasted(str(net.file), path=True)} SNAPSHOT.caffemodel ANNOTATIONS"
+                "Remove test_net, test_iter and test_interval from the solver, and validate a detector with\n"
+                f"--val ANNOTATIONS --test-net {pasted(str(net.file), path=True)}"
             )
 
 

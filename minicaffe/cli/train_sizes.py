@@ -31,7 +31,7 @@ from .terminal import echo, inform, warn
 
 @dataclass(frozen=True, kw_only=True)
 class SizeOptions(RoidbOptions):
-    """--epochs, --batch, --lr, and --classes, which may also be a number."""
+    """--epochs, --batch, --lr, --snapshot-prefix, and --classes, which may also be a number."""
 
     classes: str | None = option(
         "--classes",
@@ -47,6 +47,10 @@ class SizeOptions(RoidbOptions):
     )
     lr: float | None = option("--lr", "Learning rate, in place of base_lr.", type=FiniteRange(0, min_open=True))
 
+    snapshot_prefix: str | None = option(
+        "--snapshot-prefix", "Folder and first part of the name of snapshots, in place of the solver's.", metavar="PREFIX"
+    )
+
     @property
     def class_file(self) -> str | None:
         given = self.classes
@@ -59,8 +63,11 @@ class SizeOptions(RoidbOptions):
             return len(read_names(self.class_file))
         return int(self.classes) if self.classes else None
 
-    def apply_lr(self, param: caffe_pb2.SolverParameter) -> None:
-        """Replace base_lr. Raises Error for a policy that does not read it."""
+    def apply_to(self, param: caffe_pb2.SolverParameter) -> None:
+        """Replace base_lr and snapshot_prefix. Raises Error for a policy that does not read base_lr."""
+        if self.snapshot_prefix:
+            echo(f"--snapshot-prefix: {self.snapshot_prefix} in place of {param.snapshot_prefix}")
+            param.snapshot_prefix = self.snapshot_prefix
         if self.lr is None:
             return
         if param.lr_policy == "multifixed":

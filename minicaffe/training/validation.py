@@ -142,7 +142,7 @@ class Validation:
         self.best: float | None = None
         self.best_iteration = 0
         self.best_numbers: dict[str, float] = {}
-        self._last = 0
+        self._last = solver.iter
         self._without_better = 0
         self._images: list[Callable[[int, int], object]] = []
         self._validated: list[Callable[[Validated], object]] = []

@@ -21,14 +21,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_epochs_batch_and_rate_print_what_they_replace(folder: Path) -> None:
-    result = run(*TRAIN, "--epochs", 3, "--batch", 2, "--lr", 0.02)
+    result = run(*TRAIN, "--epochs", 3, "--batch", 2, "--lr", 0.02, "--snapshot-prefix", "runs/mine")
     assert result.exit_code == 0, result.output
     assert "--lr: base_lr 0.02 in place of 0.01" in result.output
     assert "--batch: iter_size 2 in place of 1, at 1 image a pass" in result.output
     sums = "--epochs: 3 x 4 images (mirror images included) / (1 a pass x iter_size 2) = 6 iterations, in place of max_iter 5"
     assert sums in result.output
     assert "lr 0.02" in result.output or "lr = 0.02" in result.output
-    assert read_state("run_iter_6.solverstate").iteration == 6
+    assert "--snapshot-prefix: runs/mine in place of run\n" in result.output
+    assert read_state("runs/mine_iter_6.solverstate").iteration == 6 and not list(folder.glob("run_*"))
+    result = run(*TRAIN, "--epochs", 3, "--snapshot-prefix", "runs/mine", "--snapshot", "latest")
+    assert "going on from runs/mine_iter_6.solverstate" in result.output
 
 
 def test_a_resumed_training_ends_after_the_same_epochs(folder: Path) -> None:
