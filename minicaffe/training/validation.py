@@ -74,7 +74,7 @@ class Validation:
     """A validation of the trained detector, every `every` iterations and after the last one.
 
     The best weights are written to ``<snapshot_prefix>_best.caffemodel``, as for the test net.
-    VOC's mean average precision at an IoU of 0.5 decides which are the best.
+    VOC's mean average precision at an IoU of 0.5 decides which are the best; if it is equal, COCO's.
 
     Parameters
     ----------
@@ -296,7 +296,9 @@ class Validation:
 
     def _record(self, report: Report) -> None:
         solver = self.solver
-        done = Validated(solver.iter, report, self.best is None or report.mean_ap > self.best)
+        coco = report.coco.get("AP", 0.0)
+        is_best = self.best is None or (report.mean_ap, coco) > (self.best, self.best_numbers.get(COCO, 0.0))
+        done = Validated(solver.iter, report, is_best)
         logger.info("Iteration %d, Testing net (#%d)", solver.iter, len(solver.test_nets))
         for i, (name, value) in enumerate(done.numbers.items()):
             logger.info("    Test net output #%d: %s = %g", i, name, value)

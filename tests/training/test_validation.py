@@ -116,6 +116,22 @@ def test_coco_is_measured_where_pycocotools_is_installed(settings):
     assert set(validation.best_numbers) == {"voc_ap", "coco_ap"}
 
 
+def test_coco_decides_between_equal_values(settings, monkeypatch):
+    results = iter([(0.5, 0.2), (0.5, 0.3), (0.5, 0.3), (0.4, 0.9)])
+
+    def measured(*arguments: object, **_: object) -> object:
+        report, (voc, coco) = evaluate(*arguments), next(results)  # type: ignore[arg-type]
+        return dataclasses.replace(
+            report, classes=[dataclasses.replace(one, ap=voc) for one in report.classes], coco={"AP": coco}
+        )
+
+    monkeypatch.setattr(module, "evaluate", measured)
+    solver = make(settings, "max_iter: 4")
+    validation = Validation(solver, scenes(1), NAMES, every=1)
+    solver.solve()
+    assert validation.best_iteration == 2 and validation.best_numbers == {"voc_ap": 0.5, "coco_ap": 0.3}
+
+
 def test_the_best_weights_are_kept_and_the_training_stops_without_a_better_one(settings, folder, monkeypatch):
     Scripted(monkeypatch, 0.2, 0.5, 0.5, 0.4, 0.9)
     solver = make(settings, "max_iter: 9 snapshot_after_train: false")
