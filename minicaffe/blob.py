@@ -505,6 +505,23 @@ class Blob:
         """
         self._take(SyncedMemory(0, self.dtype, self._pinned, freed_message))
 
+    def keep(self) -> Callable[[], None]:
+        """Return a function that gives the blob its present shape and memory again.
+
+        Returns
+        -------
+        callable
+            Called without arguments. It restores numbers only if nothing wrote to the memory.
+        """
+        before = self._shape, self._count, self.data_memory, self.diff_memory
+
+        def restore() -> None:
+            self._shape, self._count, self.data_memory, self.diff_memory = before
+            if self.watched:
+                bump_version()
+
+        return restore
+
     def take_new(self) -> SyncedMemory:
         """Give data memory of its own, which is allocated at first use.
 

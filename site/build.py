@@ -5,11 +5,15 @@ come from docs/, from other Markdown files of the repository (OTHERS), from site
 options and from each layer's class. The gallery's pages are made here, of the nets of examples. A link to a file of the
 repository that is not on the site is plain text, or a link into the repository if its URL is given.
 
-    python site/build.py [REPOSITORY-URL]
+On the page ten-minutes minicaffe runs in the browser. The browser loads Pyodide from its CDN, or from the site if its folder is
+given.
+
+    python site/build.py [REPOSITORY-URL] [--pyodide FOLDER]
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import posixpath
@@ -26,7 +30,7 @@ import nbconvert
 import nbformat
 import yaml
 from command_pages import command, commands_index
-from gallery import GALLERY, Shown
+from gallery import GALLERY, PYODIDE_FILES, TEN_MINUTES, Shown
 from layer_pages import NOTEBOOKS, TABLE, by_family, layer_page, layers_index, linked_table
 from pieces import PAGES, ROOT, card, grid, plain, title_of, write
 from PIL import Image
@@ -64,8 +68,11 @@ FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
 
-def build(repo_url: str = "") -> None:
-    """Write build/site. repo_url: of the repository, for links to files that the site lacks."""
+def build(repo_url: str = "", pyodide: Path | None = None) -> None:
+    """Write build/site.
+
+    repo_url: of the repository, for links to files that the site lacks; pyodide: a folder with Pyodide's files.
+    """
     shutil.rmtree(PAGES, ignore_errors=True)
     for path in (HERE / "pages").rglob("*"):
         if path.is_file():
@@ -90,7 +97,9 @@ def build(repo_url: str = "") -> None:
     write("layers/index.md", layers_index())
     write("gallery.md", gallery())
     with ThreadPoolExecutor(2) as pool:
+        live = pool.submit(ten_minutes, pyodide)
         list(pool.map(make, GALLERY))
+        live.result()
     config = yaml.safe_load((HERE / "site.yml").read_text(encoding="utf-8"))
     config["nav"] = [_filled(item, sections) for item in config["nav"]]
     config |= {"docs_dir": PAGES.name, "site_dir": SITE.name, "site_name": f"minicaffe {__version__}"}
@@ -179,20 +188,30 @@ def is_plot(picture: bytes) -> bool:
 
 
 def tutorials_index(places: list[str]) -> str:
-    """Return the tutorials as cards: a picture, the title, the goal."""
-    cards = []
+    """Return the lessons as cards: a picture, the title, the goal and the minutes."""
+    words = "See a detector at work and answer six questions. There is nothing to install. (10 minutes)"
+    to = "../ten-minutes/index.html#tour=ten-minutes"
+    cards = [card(to, "0. Ten minutes in the browser", words, "../thumbnails/ten-minutes.webp")]
     for place in places:
         text = (PAGES / place).read_text(encoding="utf-8")
-        title, name = title_of(text), place.removeprefix("tutorials/")
-        goal = re.search(r"\*\*Goal\.\*\* (.*?)(?:\n\n|\Z)", text, re.DOTALL)
-        picture = re.search(r"!\[[^\]]*\]\(([^)]*\.(?:png|svg))\)", text)
-        cards.append(card(name, title, plain(goal[1]) if goal else "", picture[1] if picture else ""))
-    return f"# Tutorials\n\nNotebooks with predictions to make, pictures, and exercises with solutions.\n\n{grid(cards)}"
+        goal = re.search(r"\*\*Goal\.\*\* (.*?)\.?\n\n", text, re.DOTALL)
+        time = re.search(r"\*\*Time\.\*\* (.*? minutes)", text)
+        if goal is None or time is None:
+            raise SystemExit(f"{place}: no goal, or no time")
+        name = place.removeprefix("tutorials/")
+        picture = f"../thumbnails/{name.removesuffix('.md')}.webp"
+        cards.append(card(name, title_of(text), f"{plain(goal[1])}. ({time[1]})", picture))
+    head = (
+        "# The course\n\nHow two-stage detectors work, in eleven lessons. You make predictions, move figures, and write "
+        "functions that are compared with minicaffe's. You need Python and NumPy, and no knowledge of neural networks. "
+        "The [glossary](../glossary.md) explains the terms."
+    )
+    return f"{head}\n\n{grid(cards)}"
 
 
 def gallery() -> str:
     """Return the gallery as cards."""
-    cards = [card(one.place, one.title, one.text, f"thumbnails/{one.name}.webp") for one in GALLERY]
+    cards = [card(one.address, one.title, one.text, f"thumbnails/{one.name}.webp") for one in GALLERY]
     head = (
         "# Gallery\n\nInteractive pages of `minicaffe trace` and `minicaffe film`. Click a layer, a map or a roi; `?` shows "
         "the keys. Each page is one file that works without a server. [Tracing](trace.md) and "
@@ -211,12 +230,32 @@ def make(one: Shown) -> None:
     """Write a page of the gallery."""
     target = PAGES / "traces" / f"{one.name}.html"
     target.parent.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "minicaffe", *one.words.split(), "-o", str(target), "-q"]
+    minicaffe(*one.words.split(), "-o", str(target), "-q", folder=ROOT / "examples")
+
+
+def ten_minutes(pyodide: Path | None) -> None:
+    """Write the page on which minicaffe runs in the browser."""
+    target = PAGES / "ten-minutes"
+    source = [] if pyodide is None else ["--pyodide", "pyodide/"]
+    minicaffe("live", *TEN_MINUTES.split(), "--gallery", "../gallery.html", "--static", str(target), "-q", *source, folder=ROOT)
+    if pyodide is not None:
+        (target / "pyodide").mkdir()
+        for path in (path for pattern in PYODIDE_FILES for path in pyodide.glob(pattern)):
+            shutil.copy(path, target / "pyodide")
+
+
+def minicaffe(*words: str, folder: Path) -> None:
+    """Run a command of minicaffe in a folder."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, cwd=ROOT / "examples", capture_output=True, text=True, check=False, env=environment)
+    command = [sys.executable, "-m", "minicaffe", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        raise SystemExit(f"{one.name}: {done.stderr}")
+        raise SystemExit(f"minicaffe {' '.join(words)}: {done.stderr}")
 
 
 if __name__ == "__main__":
-    build(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Build the documentation as a site.")
+    parser.add_argument("repository", nargs="?", default="", help="URL of the repository")
+    parser.add_argument("--pyodide", type=Path, help="folder with Pyodide's files, NumPy's and Pillow's")
+    given = parser.parse_args()
+    build(given.repository, given.pyodide)

@@ -1,4 +1,4 @@
-"""The pages of the gallery."""
+"""The pages of the gallery, and the page on which minicaffe runs in the browser."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import NamedTuple
 class Shown(NamedTuple):
     """A page of the gallery.
 
-    words: the command that writes it in examples/, without `minicaffe` and `-o`. layer: where a trace opens; "" for its start.
+    words: the command that writes it in examples/, without `minicaffe` and `-o`. opens: where, as in the page's address.
     """
 
     name: str
     title: str
     text: str
     words: str
-    layer: str = ""
+    opens: str = ""
 
     @property
-    def place(self) -> str:
-        """Its place on the site, with the address of the layer."""
-        return f"traces/{self.name}.html{'#layer=' * bool(self.layer)}{self.layer}"
+    def address(self) -> str:
+        """Its place on the site, and where it opens."""
+        return f"traces/{self.name}.html{'#' * bool(self.opens)}{self.opens}"
 
 
 SCENE = "--image shapes/scene.png --cfg shapes/shapes.yml --classes shapes/classes.txt --backward"
@@ -29,30 +29,31 @@ GALLERY = (
     Shown(
         "rfcn",
         "R-FCN",
-        "Position-sensitive score maps, and their votes for one roi.",
-        f"trace shapes/rfcn/test.prototxt shapes/rfcn/shapes_rfcn.caffemodel {SCENE}",
-        "psroipooled_cls_rois",
+        "A guided tour: from the photo through anchors, proposals and votes to a detection.",
+        f"trace shapes/rfcn/test.prototxt shapes/rfcn/shapes_rfcn.caffemodel {SCENE} --tour rfcn",
+        "tour=rfcn",
     ),
     Shown(
         "faster_rcnn",
         "Faster R-CNN",
-        "The bins of ROIPooling, and the way from a detection back to its anchor.",
-        f"trace shapes/faster_rcnn/test.prototxt shapes/faster_rcnn/shapes_faster_rcnn.caffemodel {SCENE}",
+        "A guided tour: two boxes that ROIPooling cannot distinguish.",
+        f"trace shapes/faster_rcnn/test.prototxt shapes/faster_rcnn/shapes_faster_rcnn.caffemodel {SCENE} --tour roi-pooling",
+        "tour=roi-pooling",
     ),
     Shown(
         "deformable",
         "Deformable R-FCN",
         "Convolutions and rois whose samples move, with their learned offsets.",
         f"trace deformable/test.prototxt deformable/deformable_rfcn.caffemodel {SCENE}",
-        "conv8",
+        "layer=conv8",
     ),
     Shown(
         "training",
         "A training step of R-FCN",
-        "Targets of anchors and rois, hard examples, losses and gradients.",
-        "trace shapes/rfcn/train.prototxt shapes/rfcn/shapes_rfcn.caffemodel --phase TRAIN --roidb shapes/scene.json"
-        " --cfg shapes/shapes.yml --backward",
-        "roi-data",
+        "A guided tour: the labels of anchors and rois on the image, the four losses, and their gradients.",
+        "trace shapes/rfcn/train.prototxt --phase TRAIN --roidb shapes/scene.json --cfg shapes/shapes.yml --backward"
+        " --tour learning",
+        "tour=learning",
     ),
     Shown(
         "film",
@@ -65,7 +66,7 @@ GALLERY = (
         "SegNet",
         "Pooling that keeps its mask, and the Upsample layers that read it.",
         f"trace segments/test.prototxt segments/segments.caffemodel --image segments/scene.png {SCALED}",
-        "up1",
+        "layer=up1",
     ),
     Shown(
         "reader",
@@ -85,13 +86,22 @@ GALLERY = (
         "ROIPooling alone",
         "A head without its net: maps and rois in, pooled grids out.",
         "trace heads/roi_pool5.prototxt --random-weights --backward",
-        "roi_pool5",
+        "layer=roi_pool5",
     ),
     Shown(
         "psroi_pooling",
         "PSROIPooling alone",
         "The head of an R-FCN with random score maps.",
         "trace heads/psroi.prototxt --random-weights --backward",
-        "psroipooled_cls_rois",
+        "layer=psroipooled_cls_rois",
     ),
 )
+
+TEN_MINUTES = (
+    "examples/shapes/rfcn/test.prototxt examples/shapes/rfcn/shapes_rfcn.caffemodel --image examples/shapes/scene.png"
+    " --cfg examples/shapes/shapes.yml --classes examples/shapes/classes.txt --tour ten-minutes --tour rfcn"
+)
+"""The arguments of `minicaffe live` for this page. It shows them, so they hold in the root of a clone."""
+
+PYODIDE_FILES = "pyodide*", "python_stdlib.zip", "numpy-*", "pillow-*"
+"""What this page loads from a folder with Pyodide's files."""

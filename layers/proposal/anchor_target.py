@@ -11,7 +11,7 @@ anchor touches makes no anchor positive; there it makes every anchor positive th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,18 @@ def anchor_weights(labels: Array, settings: TrainSettings) -> tuple[Array, Array
     return inside, np.repeat(each, 4, axis=1)
 
 
+class Matched(NamedTuple):
+    """All anchors (N, 4) of a map, and what the true boxes make of them before sampling.
+
+    inside (M,): the indices of those that are matched. overlaps (M, G); labels (M,).
+    """
+
+    anchors: Array
+    inside: NDArray[np.intp]
+    overlaps: Array
+    labels: Array
+
+
 class AnchorTarget(StandIn):
     """The targets of an RPN for one image.
 
@@ -132,6 +144,17 @@ class AnchorTarget(StandIn):
         """Return the indices of the anchors (N, 4) to match: those inside the image (height, width)."""
         return np.flatnonzero(inside_image(anchors, image, self.border))
 
+    def matched(self, gt_boxes: Array, image: Array, height: int, width: int) -> Matched:
+        """Return the anchors of a map (height, width) and their labels before sampling.
+
+        gt_boxes: (G, 5). image: the input's height and width.
+        """
+        anchors = shifted_anchors(self.anchors, height, width, self.stride)
+        # Anchors that cross the border are neither trained nor matched.
+        inside = self.counting(anchors, image)
+        overlaps = bbox_overlaps(anchors[inside], gt_boxes)
+        return Matched(anchors, inside, overlaps, anchor_labels(overlaps, self.train, self.forces_best))
+
     def chosen(self, labels: Array, inside: NDArray[np.intp], bottom: Sequence[Blob]) -> Array:
         """Return labels (N,) of the anchors inside, with -1 for excess ones."""
         return sampled(labels, self.train)
@@ -153,11 +176,8 @@ class AnchorTarget(StandIn):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         gt_boxes = checked_gt_boxes(self, bottom[1])
         height, width = bottom[0].shape[2:]
-        anchors = shifted_anchors(self.anchors, height, width, self.stride)
-        # Anchors that cross the border are neither trained nor matched.
-        inside = self.counting(anchors, bottom[2].data.reshape(-1)[:2])
-        overlaps = bbox_overlaps(anchors[inside], gt_boxes)
-        labels = self.chosen(anchor_labels(overlaps, self.train, self.forces_best), inside, bottom)
+        anchors, inside, overlaps, labels = self.matched(gt_boxes, bottom[2].data.reshape(-1)[:2], height, width)
+        labels = self.chosen(labels, inside, bottom)
         targets = anchor_targets(anchors[inside], gt_boxes, overlaps, self.train)
         for blob, values, fill in zip(top, (labels, targets, *anchor_weights(labels, self.train)), (-1, 0, 0, 0), strict=True):
             # As py-faster-rcnn's _unmap: anchors outside get label -1.

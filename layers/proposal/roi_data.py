@@ -93,6 +93,7 @@ class RoIData(DynamicTops, DataLayer, StandIn):
     class; with SCALE_MULTIPLE_OF im_info is (1, 6), as of prepare_image. Without, IMS_PER_BATCH images: data (N, 3, H, W), rois
     (S, 5, 1, 1), labels (S, 1, 1, 1), targets and the two weights (S, 4 K, 1, 1); of these three also the first two, or none.
     Boxes are in pixels of the scaled images. param_str: num_classes K, background included.
+    batch: the entries of the last batch.
     bbox_means, bbox_stds (K, 4): what the targets were normalised with; None without, and where the roidb brought its own.
     Raises LayerError for another number of tops, for a batch before set_roidb, and for a roidb that cannot be trained on.
     """
@@ -120,6 +121,7 @@ class RoIData(DynamicTops, DataLayer, StandIn):
         self.regresses = len(top) > 3
         self.dynamic_rois = not self.has_rpn  # on the instance, because the type has both forms
         self.roidb: Roidb = []
+        self.batch: Sequence[Entry] = []
         self.order = np.zeros(0, int)
         self.bbox_means: Array | None = None
         self.bbox_stds: Array | None = None
@@ -157,7 +159,7 @@ class RoIData(DynamicTops, DataLayer, StandIn):
             raise self.error(
                 "has no images: give --roidb to `minicaffe train` or `trace`, or call set_roidb on this layer before forward"
             )
-        entries = [self.roidb[i] for i in self._next_batch()]
+        entries = self.batch = [self.roidb[i] for i in self._next_batch()]
         images, scales = zip(*(self._image(entry) for entry in entries), strict=True)
         data = image_blob(images)
         top[0].reshape(*data.shape)

@@ -22,13 +22,14 @@ from minicaffe.mode import Phase
 from minicaffe.net import Net
 from minicaffe.tracing.live import Live
 from minicaffe.tracing.live_server import PYODIDE, LiveServer, write_site
+from minicaffe.tracing.tours import load_tour
 from minicaffe.tracing.tracer import Tracer
 
 from .groups import DeviceOptions, NetOptions, classes_option, random_weights_option, weights_option
 from .image_options import FAMILY_FACTORS, FAMILY_MEANS, InputOptions, mean_option, scale_factor_option
 from .options import argument, option, with_options
 from .terminal import echo
-from .trace import fill
+from .trace import explain_options, fill, tour_option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +39,12 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by detect.", metavar="FILE")
     classes: str | None = classes_option()
+    tours: tuple[str, ...] = tour_option()
     static: str | None = option(
         "--static", "Write a page that runs Python in the browser, for any web server; then exit.", metavar="FOLDER"
     )
     pyodide: str = option("--pyodide", "With --static: URL of Pyodide's files.", metavar="URL", default=PYODIDE)
+    gallery: str | None = option("--gallery", "With --static: URL of your other pages, for a link.", metavar="URL")
     port: int = option("--port", "Port on 127.0.0.1; 0: any free port.", type=click.IntRange(0, 65535), default=0)
     random_weights: bool = random_weights_option()
     mean: tuple[float, float, float] | None = mean_option(FAMILY_MEANS)
@@ -53,7 +56,7 @@ def live_command(options: Options) -> None:
     """Edit the prototxt NET in the browser and see what every layer does.
 
     Edit the prototxt, drop another photo or drag a roi: the net runs again from the first layer that changed. Ctrl-C stops the
-    command.
+    command. The texts of a tour keep the numbers of the first pass.
 
     Only browsers on this computer can open the page. The command never changes NET.
 
@@ -62,10 +65,10 @@ def live_command(options: Options) -> None:
     options.use_device()
     if options.static:
         with TemporaryDirectory(prefix="minicaffe-live-") as photos:
-            _write_site(options, Path(options.static), session(options, Path(photos)))
+            _write_site(options, Path(options.static), session(options, Path(photos), explain_options()))
         return
     folder = TemporaryDirectory(prefix="minicaffe-live-")
-    with folder, LiveServer(session(options, Path(folder.name)), options.port) as server:
+    with folder, LiveServer(session(options, Path(folder.name), explain_options()), options.port) as server:
         echo(server.address)
         server.serve_forever()
 
@@ -86,10 +89,11 @@ def _write_site(options: Options, folder: Path, live: Live) -> None:
         **dataclasses.asdict(options),
         **{name: taken(getattr(options, name)) for name in ("net", "image", "classes", "cfg")},
         **{name: [taken(file) for file in getattr(options, name)] for name in ("weights", "more_weights")},
+        "tours": [],  # the page has them
         "inputs": [(blob, taken(file)) for blob, file in options.inputs],
         "threads": 1,
     }
-    write_site(folder, live.page({"pyodide": options.pyodide, "options": values}), named)
+    write_site(folder, live, {"pyodide": options.pyodide, "gallery": options.gallery, "options": values}, named)
     echo(f"written: {folder}: any web server can show it, as python -m http.server -d {folder}")
 
 
@@ -101,14 +105,17 @@ def in_browser(values: str) -> Callable[[str], str]:
     return lambda change: json.dumps(live.answer(json.loads(change)), allow_nan=False)
 
 
-def session(options: Options, folder: Path) -> Live:
-    """Return the session for the options. folder: where to store the photos that it receives."""
+def session(options: Options, folder: Path, shared: str = "") -> Live:
+    """Return the session for the options.
+
+    folder: where to store the photos that it receives; shared: the options that the page's explain commands have too.
+    """
     weights = (*options.weights, *options.more_weights)
     names = read_labels(options.classes) if options.classes else None
 
     def make(net: NetFile, tracer: Tracer) -> Net:
         made = options.load(net, weights, watch=tracer.watch, say=tracer.notes.append, no_zeros=True)
-        tracer.classes = names and names_for(made, names, str(options.classes))
+        tracer.classes, tracer.options = names and names_for(made, names, str(options.classes)), shared
         return made
 
     def put(net: Net, photo: bytes | None) -> NDArray[np.uint8] | None:
@@ -118,4 +125,5 @@ def session(options: Options, folder: Path) -> Live:
         file.write_bytes(photo)
         return fill(net, replace(options, image=str(file)), options.seed, lambda note: None)
 
-    return Live(read_text(options.net), options.net, make, put, lambda: Tracer(backward=False))
+    tours = [load_tour(given) for given in options.tours]
+    return Live(read_text(options.net), options.net, make, put, lambda: Tracer(backward=False), tours)

@@ -72,6 +72,7 @@ def _page(site: Path, name: str) -> Path:
         text = CLONE / "docs" / "README.md"
         raise Error(f"{name}: the site is not built: {install('docs')}, then python {build}; as text: {text}")
     pages = {path.stem: path for folder in reversed(FOLDERS) for path in (site / folder).glob("*.html")}
+    pages |= {path.parent.name: path for path in site.glob("ten-minutes/index.html")}
     if name not in pages:
         near = nearest(name, pages)
         raise Error(f'no page is called "{name}"' + (f"; did you mean {near[0]}?" if near else ""))

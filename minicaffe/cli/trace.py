@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import join
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -60,6 +60,12 @@ if TYPE_CHECKING:
 PAGE = "trace.html"
 
 
+def tour_option() -> Any:
+    """Return the option of the tours that a page offers."""
+    text = f"Offer a guided tour on the page: {', '.join(SHIPPED)}, or your own file; may be repeated."
+    return option("--tour", text, metavar="NAME|FILE.json")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     net: str = argument()
@@ -77,11 +83,7 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     out: str | None = option(
         "-o --out", f"Page to write.  [default: {PAGE} without --text, --npz and --debug-info]", metavar="FILE.html"
     )
-    tours: tuple[str, ...] = option(
-        "--tour",
-        f"Offer a guided tour on the page: {', '.join(SHIPPED)}, or your own file; may be repeated.",
-        metavar="NAME|FILE.json",
-    )
+    tours: tuple[str, ...] = tour_option()
     text: bool = option("--text", "Print a table with a line for each layer, while the layers run.")
     npz: str | None = option("--npz", "Write all blobs; with --backward also all gradients.", metavar="FILE.npz")
     debug: bool = option("--debug-info", "Print Caffe's debug_info lines on stderr.")
@@ -119,7 +121,7 @@ def trace_command(options: Options) -> None:
     check_apart("--out", out, "--npz", options.npz)
     names = read_labels(options.classes) if options.classes else None
     tracer = Tracer(path=out, backward=options.goes_back, tile_bytes=TILE_BYTES if out else 0)
-    tracer.options, tracer.tours = _explain_options(), [load_tour(given) for given in options.tours]
+    tracer.options, tracer.tours = explain_options(), [load_tour(given) for given in options.tours]
     with _reported(tracer), TraceTable(tracer) if options.text else progress(tracer), tracer:
         net = _run(tracer, options, weights, names)
     if out:
@@ -144,7 +146,7 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str], names: Sequen
     for tour in tracer.tours:
         tour.check_layers([layer.name for layer in net.layers])
     if options.roidb:
-        options.set_roidb(net, options.settings)
+        tracer.classes = options.set_roidb(net, options.settings) or tracer.classes
     tracer.image = fill(net, options, options.seed, say, options.until)
     with logging_to(to_stderr) if options.debug else nullcontext(), debug_info(net, options.debug):
         net.forward(end=until)
@@ -155,7 +157,7 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str], names: Sequen
     return net
 
 
-def _explain_options() -> str:
+def explain_options() -> str:
     """Return the given options that choose the net and its inputs, as text for explain, which has them too."""
     context, parts = click.get_current_context(), []
     shared = {p.name for p in explain_command.params if isinstance(p, click.Option)} - {"backward", "more_weights"}

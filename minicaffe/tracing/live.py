@@ -1,13 +1,18 @@
 """A net whose trace is kept up to date: a change runs the net again from the first layer that it reaches.
 
-    page  --{"prototxt": text}, {"photo": base64}, {"layer": name, "roi": row, "box": [x1, y1, x2, y2]}-->  Live.answer
-          <--{"trace": ..., "arrays": base64, "ran": words, "number": of the trace, "kept": {"layers": n, "steps": n}},
-             or {"error": message} with nothing changed--
+    page  --{"prototxt": text}, {"photo": base64}, {"layer": name, "roi": row, "box": [x1, y1, x2, y2]},
+            {"restart": true}-->  Live.answer
+          <--{"trace": ..., "arrays": base64, "ran": words, "number": of the trace, "kept": {"layers": n, "steps": n},
+              "is_first": if the net is as at first}; after a restart with its "prototxt"; or {"error": message} with
+             nothing changed--
     page  --{"explain": layer, "top": number, "at": [n, c, h, w]}-->
           <--{"at", "lines", "sum", "arrays"}: an Example (trace_page.py), or {"error": message}--
 
 A change may have the number of the trace that is "shown". If that is the last one, the answer leaves out the first layers and
 steps that are as they were.
+
+The texts of tours keep the numbers of the first pass, which they argue from. The page offers the restart where they differ from
+the numbers that it shows.
 
 Requests and answers are JSON, so that the same page is served by a process (live_server.py) and by Python in a browser.
 """
@@ -34,6 +39,7 @@ from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 
 from .explanations import explain
+from .tours import Tour
 from .trace import shows_rois
 from .trace_facts import example_of
 from .trace_page import Json, document, explained, page
@@ -58,20 +64,34 @@ class _Changed(NamedTuple):
 
 
 class Live:
-    """A traced net of a prototxt `text`. file: its name, for messages. Several threads may call page and answer."""
+    """A traced net of a prototxt `text`.
 
-    def __init__(self, text: str, file: str, make: Make, fill: Fill, tracer: Callable[[], Tracer] = Tracer) -> None:
-        self._file, self._make, self._fill, self._tracer = file, make, fill, tracer
+    file: its name, for messages; tours: those that the page offers. Several threads may call page and answer.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        file: str,
+        make: Make,
+        fill: Fill,
+        tracer: Callable[[], Tracer] = Tracer,
+        tours: Sequence[Tour] = (),
+    ) -> None:
+        self._first_text, self._file, self._make, self._fill, self._tracer = text, file, make, fill, tracer
         self._photo: bytes | None = None
         self._lock = threading.Lock()
         self._text, (self._now, self._net) = text, self._made(text)
         self._refill()
-        self._trace, self._number = self._now.trace, 0
+        self._trace, self._number, self._is_first = self._now.trace, 0, True
+        self._tours = [tour.on_page(self._trace) for tour in tours]
 
     def page(self, python: Json | None = None) -> str:
         """Return the page with the editor. python: the data for worker.js, if the page has no server."""
         with self._lock:
-            return page(self._trace, live={"prototxt": self._text, "file": self._file, "python": python, "shown": self._number})
+            shown = {"shown": self._number, "is_first": self._is_first}
+            live = {"prototxt": self._text, "file": self._file, "python": python, **shown}
+            return page(self._trace, live=live, tours=self._tours)
 
     def answer(self, request: object) -> Json:
         """Make a change and return the new trace, or explain a number. An error is {"error": message}, and changes nothing."""
@@ -102,9 +122,11 @@ class Live:
             self._now.detach()
         self._text, self._photo, self._now, self._net, self._trace = new.text, new.photo, new.tracer, new.net, trace
         self._number += 1
+        self._is_first = "restart" in change
         layer = new.net.layers[new.first].name if new.first < len(new.net.layers) else "the end"
         answer = {"trace": data, "arrays": base64.b64encode(arrays).decode(), "kept": kept, "number": self._number}
-        return {**answer, "ran": f"from {layer} on, in {ms:.0f} ms"}
+        first = {"prototxt": self._text} if self._is_first else {}
+        return {**answer, **first, "is_first": self._is_first, "ran": f"from {layer} on, in {ms:.0f} ms"}
 
     def _change(self, request: Mapping[str, Any], undo: ExitStack) -> _Changed:
         if "prototxt" in request:
@@ -113,7 +135,9 @@ class Live:
             return self._show(_bytes(request["photo"]), undo)
         if {"layer", "roi", "box"} <= set(request):
             return self._move(request["layer"], request["roi"], request["box"], undo)
-        raise Error("a change is a prototxt, a photo, or a layer, a roi and its box")
+        if "restart" in request:
+            return self._restart()
+        raise Error("a change is a prototxt, a photo, a restart, or a layer, a roi and its box")
 
     def _explained(self, question: Mapping[str, Any]) -> Json:
         net, name, top, at = self._net, question["explain"], question.get("top"), question.get("at")
@@ -142,6 +166,12 @@ class Live:
             tracer.image = self._fill(net, self._photo)
         net.forward_from_to(first, len(net.layers) - 1)
         return _Changed(text, self._photo, tracer, net, first)
+
+    def _restart(self) -> _Changed:
+        tracer, net = self._made(self._first_text)
+        tracer.image = self._fill(net, None)
+        net.forward()
+        return _Changed(self._first_text, None, tracer, net, 0)
 
     def _show(self, photo: bytes, undo: ExitStack) -> _Changed:
         with opened(photo, name="the photo"):

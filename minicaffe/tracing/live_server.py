@@ -33,6 +33,7 @@ from minicaffe.errors import Error
 from minicaffe.files import replacing, unlinked
 
 from .live import Live
+from .trace_page import Json
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -55,10 +56,16 @@ HEADERS = {
 }
 
 PYODIDE = "https://cdn.jsdelivr.net/pyodide/v0.27.7/full/"
-"""Where Pyodide's files are, unless the user names another place."""
+"""Where Pyodide's files are, unless the user names another place. This version is the one that the tests run."""
+
+PYODIDE_BYTES = 16_620_000
+"""What a browser loads of it, with NumPy and Pillow."""
 
 NEEDED = ("click", "protobuf", "PyYAML", "rich", "threadpoolctl")
 """Distributions whose Python files are taken along, with what they need themselves."""
+
+UNUSED = ("pygments", "markdown-it-py")
+"""Distributions that rich needs only for source code and Markdown."""
 
 
 class LiveServer(ThreadingHTTPServer):
@@ -140,17 +147,20 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: the address holds the token."""
 
 
-def write_site(folder: Path, page: str, named: Mapping[str, Path]) -> None:
-    """Write the site into a folder, made if missing. named: the user's files by their paths in the worker. Raises Error."""
+def write_site(folder: Path, live: Live, python: Json, named: Mapping[str, Path]) -> None:
+    """Write the site into a folder, made if missing. Raises Error.
+
+    python: the data for worker.js; named: the user's files by their paths in the worker.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         script = (files("minicaffe.tracing") / "trace_page_files" / "worker.js").read_bytes()
-        parts = {
+        archives = {
             "packages.zip": _zipped(_packages()),
             "files.zip": _zipped((name, path.read_bytes()) for name, path in named.items()),
-            "worker.js": script,
-            "index.html": page.encode(),
         }
+        size = PYODIDE_BYTES + sum(map(len, archives.values()))
+        parts = {**archives, "worker.js": script, "index.html": live.page({**python, "bytes": size}).encode()}
         for name, content in parts.items():
             with replacing(unlinked(folder / name)) as temporary:
                 temporary.write_bytes(content)
@@ -168,7 +178,7 @@ def _packages() -> Iterator[tuple[str, bytes]]:
 
 def _installed(names: Iterable[str]) -> Iterator[Distribution]:
     """Yield distributions and their requirements. Requirements that are not installed are for other platforms."""
-    todo, seen = list(names), set[str]()
+    todo, seen = list(names), set(UNUSED)
     for name in todo:  # todo grows in the loop
         if name.lower() not in seen:
             seen.add(name.lower())
@@ -179,9 +189,9 @@ def _installed(names: Iterable[str]) -> Iterator[Distribution]:
 
 
 def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the names and contents of a package's files, following links."""
+    """Yield the names and contents of a package's files, following links, without the GPU's sources."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.name.startswith((".", "__pycache__")):
+        if entry.name.startswith((".", "__pycache__")) or entry.name.endswith((".cu", ".cuh")):
             continue
         if entry.is_dir():
             yield from _sources(entry, f"{name}/{entry.name}")

@@ -65,7 +65,7 @@ def receptive_field(net: Net, blob: str, row: int, column: int, layer: str | Non
     if not (0 <= row < shape[2] and 0 <= column < shape[3]):
         raise Error(f"cell ({row}, {column}) is outside the {shape[2]} x {shape[3]} maps of blob {blob}")
     nodes = net.nodes if layer is None else net.nodes[: net.index_of(layer) + 1]
-    found = cells_read(nodes, blob, Cells({row}, {column}))
+    found = cells_read([place_of(node) for node in nodes], blob, Cells({row}, {column}))
     return {name: cells.field() for name, cells in found.items() if cells.rows and cells.columns}
 
 
@@ -88,29 +88,48 @@ class Cells:
         return Field(rows, columns, tuple(reversed(self.statistics)))
 
 
-def cells_read(nodes: Sequence[Node], blob: str, cells: Cells) -> dict[str, Cells]:
-    """Return the cells of each input blob of 4 axes on which these cells of a blob depend, after the last node."""
+@dataclass(frozen=True)
+class Place:
+    """A layer on the way: names and shapes of its blobs; reads: for each top and each bottom, as from reads_of."""
+
+    name: str
+    bottoms: Sequence[str]
+    tops: Sequence[str]
+    bottom_shapes: Sequence[tuple[int, ...]]
+    top_shapes: Sequence[tuple[int, ...]]
+    reads: Sequence[Sequence[tuple[Axis, Axis] | None]]
+
+
+def place_of(node: Node) -> Place:
+    """Return the place of a layer of a net."""
+    reads = [[reads_of(node, b, t) for b in range(len(node.bottoms))] for t in range(len(node.tops))]
+    shapes = [blob.shape for blob in node.bottoms], [blob.shape for blob in node.tops]
+    return Place(node.layer.name, node.bottom_names, node.top_names, *shapes, reads)
+
+
+def cells_read(places: Sequence[Place], blob: str, cells: Cells) -> dict[str, Cells]:
+    """Return the cells of each input blob of 4 axes on which these cells of a blob depend, after the last place."""
     found = {blob: cells}
     inputs: dict[str, Cells] = {}
-    for node in reversed(nodes):
-        asked = {t: found.pop(name) for t, name in enumerate(node.top_names) if name in found}
+    for place in reversed(places):
+        asked = {t: found.pop(name) for t, name in enumerate(place.tops) if name in found}
         for t, own in asked.items():
-            if not node.bottoms and len(node.tops[t].shape) == 4:
-                inputs[node.top_names[t]] = own
-            for b, name in enumerate(node.bottom_names):
-                found.setdefault(name, Cells()).add(_followed(node, b, t, own))
+            if not place.bottoms and len(place.top_shapes[t]) == 4:
+                inputs[place.tops[t]] = own
+            for b, name in enumerate(place.bottoms):
+                found.setdefault(name, Cells()).add(_followed(place, b, t, own))
     return inputs
 
 
-def _followed(node: Node, b: int, t: int, cells: Cells) -> Cells:
+def _followed(place: Place, b: int, t: int, cells: Cells) -> Cells:
     """Return the cells of bottom b that these cells of top t read. A blob without maps counts as one cell."""
     if not (cells.rows and cells.columns):
         return Cells()
-    shape = node.bottoms[b].shape
+    shape = place.bottom_shapes[b]
     height, width = shape[2:] if len(shape) == 4 else (1, 1)
-    axes = reads_of(node, b, t)
+    axes = place.reads[t][b]
     if axes is None:
         return Cells(set(range(height)), set(range(width)), cells.statistics)
     rows, columns = axes
-    statistics = cells.statistics | ({node.layer.name: None} if rows.statistics else {})
+    statistics = cells.statistics | ({place.name: None} if rows.statistics else {})
     return Cells(rows.places(cells.rows, height), columns.places(cells.columns, width), statistics)

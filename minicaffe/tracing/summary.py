@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from minicaffe.blob import Blob
 from minicaffe.blob_memory import lifetimes
@@ -31,8 +30,7 @@ from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TRAIN, gpu_mode
 from minicaffe.net import Net
 
-if TYPE_CHECKING:
-    pass
+from .net_state import state_kept
 
 
 @dataclass(frozen=True)
@@ -172,12 +170,18 @@ class NetSummary:
 
 
 def summarize(net: Net, rois: int | None = None) -> NetSummary:
-    """Return a summary of a net at its current input shapes, without a forward pass.
+    """Return a summary of a net at its current input shapes, without a forward pass. The net and its blobs do not change.
 
     rois: the number of rois that Proposal gives, by default the most that the settings of its phase allow
     (RPN_POST_NMS_TOP_N). ProposalTarget samples BATCH_SIZE of them; RoIData without an RPN gives BATCH_SIZE.
     """
-    _reshape(net, rois)
+    with state_kept(net):
+        _reshape(net, rois)
+        return _summary(net)
+
+
+def _summary(net: Net) -> NetSummary:
+    """Return the summary at the current shapes of all blobs."""
     counted: set[int] = set()
     layers = []
     for node in net.nodes:

@@ -6,16 +6,9 @@
 
 `title`, `text` and `layer` are needed; `step` is setup, reshape, forward (the default) or backward. `roi`, `channel` and `bin`
 ([row, column]) are an inspector's; `"view": "result"` shows the detections, `detection` one of them. `point` is one of POINTS.
-A text has paragraphs, with an empty line between them, and numbers of the page that it is shown on:
-
-    {conv1.shape} {conv1.weight.max}  a blob's or a weight's shape, count, min, mean, max, std, zeros (a share)
-    {gradient conv1.weight.max}       its gradient's
-    {rois[3,1]}                       one value of a blob of at most 8192
-    {roi_pool5.start[3,0]}            an array of an ROI layer: output, start, rounded (corners on the map), size, hstart, ...
-    {detection 0.class}               class, score, x1, y1, x2, y2 of a detection
-    {ms conv1}                        the time of a layer's forward
-
-A blob's numbers are those of the stop's step, else those after the last layer that wrote it. {{ and }} stand for braces.
+`without_python` has the `text` and the `point` of a page that cannot run the net again (a live page can), where they differ. A
+text has paragraphs, with an empty line between them, and numbers of the page that it is shown on (tour_numbers.py):
+{conv1.max}, {rois[3,1]}, {detection 0.class}. `ask` is a question to the reader (tour_asks.py).
 """
 
 from __future__ import annotations
@@ -23,22 +16,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlencode
-
-import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.errors import Error, nearest, read_errors_as
 from minicaffe.files import read_bytes
 
-from .trace import LayerFacts, Shot, Step, Trace
-
-Found = TypeVar("Found")
+from .tour_asks import ask_on_page, check_ask
+from .tour_numbers import filled
+from .trace import LayerFacts, Step, Trace
 
 FOLDER = files("minicaffe.tracing") / "tour_files"
 
@@ -63,6 +53,8 @@ POINTS = {
     "inspector arithmetic": "#panel .inspector .worked",
     "pools": "#panel .inspector .pools",
     "proposals": "#panel .proposals",
+    "targets": "#panel .targets",
+    "targets image": "#panel .targets .view",
     "photo": "#panel .result",
     "sliders": "#panel .result .slider",
     "detections": "#panel .detections",
@@ -74,16 +66,17 @@ POINTS = {
 STEPS = "setup", "reshape", "forward", "backward"
 
 FIELDS: dict[str, type] = {
-    **dict.fromkeys(("title", "text", "layer", "step", "view", "point"), str),
+    **dict.fromkeys(("title", "text", "layer", "step", "view", "show", "point"), str),
     **dict.fromkeys(("roi", "channel", "detection"), int),
     "bin": list,
+    "ask": dict,
+    "without_python": dict,
 }
 NEEDED = "title", "text", "layer"
-ADDRESSED = "layer", "step", "view", "roi", "channel", "bin", "detection"
+OTHERWISE = "text", "point"
+"""The fields of "without_python"."""
+ADDRESSED = "layer", "step", "view", "show", "roi", "channel", "bin", "detection"
 """The fields of a stop that the page's address has too."""
-
-_NUMBER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
-_REFERENCE = re.compile(r"(.+?)(?:\.(shape|count|min|mean|max|std|zeros))?(?:\[([\d, ]*)\])?")
 
 
 @dataclass(frozen=True)
@@ -158,10 +151,17 @@ def _check_stop(stop: Any, place: str) -> None:
         raise Error(f"{place}: bin must be [row, column], got {json.dumps(stop['bin'])[:40]}")
     if "point" in stop and _pointed(stop["point"]) is None:
         raise Error(f"{place}: nothing to point at is called {stop['point']!r}; known: {', '.join(map(_usage, POINTS))}")
+    other = stop.get("without_python", {})
+    if unknown := [field for field in other if field not in OTHERWISE]:
+        raise Error(f"{place}: without_python has no field {unknown[0]!r}; known: {', '.join(OTHERWISE)}")
+    if other:
+        _check_stop({**stop, **other, "without_python": {}}, f"{place}: without_python")
+    if "ask" in stop:
+        check_ask(stop["ask"], place)
 
 
 def _kind(kind: type) -> str:
-    return {str: "a text", int: "a whole number", list: "a list"}[kind]
+    return {str: "a text", int: "a whole number", list: "a list", dict: "an object"}[kind]
 
 
 def _usage(point: str) -> str:
@@ -176,7 +176,7 @@ def _pointed(point: str) -> tuple[str, str] | None:
     return (POINTS[word], blob) if blob and "{blob}" in POINTS.get(word, "") else None
 
 
-def _stop(stop: dict[str, Any], place: str, trace: Trace) -> dict[str, str]:
+def _stop(stop: dict[str, Any], place: str, trace: Trace) -> dict[str, Any]:
     at = next(i for i, layer in enumerate(trace.layers) if layer.name == stop["layer"])
     layer, kind = trace.layers[at], stop.get("step", "forward")
     step = next((step for step in trace.steps if step.layer == at and step.kind == kind), None)
@@ -189,6 +189,16 @@ def _stop(stop: dict[str, Any], place: str, trace: Trace) -> dict[str, str]:
     address = {"step": "forward", **{field: stop[field] for field in ADDRESSED if field in stop}}
     if "bin" in stop:
         address["bin"] = ",".join(map(str, stop["bin"]))
+    found = {"title": stop["title"], **_card(stop, place, trace, step), "address": urlencode(address)}
+    if other := stop.get("without_python"):
+        found["without_python"] = _card({**stop, **other}, f"{place}: without_python", trace, step)
+    blob = (_pointed(stop["point"]) or ("", ""))[1] if "point" in stop else ""
+    return {**found, "ask": ask_on_page(stop["ask"], place, layer, blob, trace, step) if "ask" in stop else None}
+
+
+def _card(stop: dict[str, Any], place: str, trace: Trace, step: Step) -> dict[str, str]:
+    """Return the text with its numbers, and the selector of what the stop points at."""
+    layer = trace.layers[step.layer]
     selector, blob = _pointed(stop["point"]) or ("", "") if "point" in stop else ("", "")
     names = [*layer.bottoms, *layer.tops, *(param.name for param in layer.params)]
     if blob and blob not in names:
@@ -199,11 +209,12 @@ def _stop(stop: dict[str, Any], place: str, trace: Trace) -> dict[str, str]:
         raise Error(f"{place}: {error}") from error
     # Escape characters with a meaning in a selector.
     quoted = re.sub(r'[\\"\x00-\x1f{}]', lambda found: f"\\{ord(found[0]):x} ", blob)
-    selector = selector.replace("{layer}", str(at)).replace("{blob}", quoted)
-    return {"title": stop["title"], "text": text, "address": urlencode(address), "point": selector}
+    return {"text": text, "point": selector.replace("{layer}", str(step.layer)).replace("{blob}", quoted)}
 
 
 def _check_indices(stop: dict[str, Any], place: str, layer: LayerFacts, trace: Trace) -> None:
+    if "show" in stop and (layer.targets is None or layer.targets.count(stop["show"]) is None):
+        raise Error(f"{place}: layer {layer.name!r} has no targets to show that are called {stop['show']!r}")
     counts = {"detection": len(trace.detections or [])}
     if layer.roi:
         counts |= {"roi": len(layer.roi.rois), "channel": layer.roi.output_dim}
@@ -222,83 +233,3 @@ def _check_indices(stop: dict[str, Any], place: str, layer: LayerFacts, trace: T
 def _hint(name: str, known: Any) -> str:
     found = nearest(name, known)
     return f"; did you mean {found[0]!r}?" if found else ""
-
-
-def filled(text: str, trace: Trace, step: Step) -> str:
-    """Return text with its numbers filled in. Raises Error for a number that the trace lacks."""
-    return _NUMBER.sub(lambda found: found[0][0] if found[1] is None else _number(found[1], trace, step), text)
-
-
-def _number(words: str, trace: Trace, step: Step) -> str:
-    if match := re.fullmatch(r"detection (\d+)\.(class|score|x1|y1|x2|y2)", words):
-        return _detection(int(match[1]), match[2], trace)
-    if words.startswith("ms "):
-        times = [step.ms for step in trace.steps if step.kind == "forward" and trace.layers[step.layer].name == words[3:]]
-        return written(_known(times[-1] if times else None, words))
-    match = _REFERENCE.fullmatch(words)
-    name, statistic, index = match.groups() if match else (words, None, None)
-    indices = [int(i) for i in index.split(",") if i.strip()] if index else []
-    if statistic is None and (array := _of_rois(name, trace)) is not None:
-        return _element(array, indices, words)
-    shot = _known(_shot(name, trace, step), words)
-    if statistic:
-        return _statistic(shot, statistic)
-    if shot.values is None:
-        raise Error(f"{{{words}}}: the page keeps no values of a blob of {shot.statistics.count}; .max is one that it has")
-    return _element(shot.values, indices, words)
-
-
-def _detection(k: int, field: str, trace: Trace) -> str:
-    found = trace.detections or []
-    if k >= len(found):
-        raise Error(f"{{detection {k}.{field}}}: there are {len(found)} detections")
-    one = found[k]
-    return (
-        str(one["class"])
-        if field == "class"
-        else written(one["score"] if field == "score" else one["box"][("x1", "y1", "x2", "y2").index(field)])
-    )
-
-
-def _of_rois(name: str, trace: Trace) -> NDArray[np.generic] | None:
-    layer, _, key = name.rpartition(".")
-    found = next((facts.roi for facts in trace.layers if facts.name == layer and facts.roi), None)
-    return {**found.geometry, "output": found.output}.get(key) if found else None
-
-
-def _shot(name: str, trace: Trace, step: Step) -> Shot | None:
-    """Return the record of a blob at a step, or else the last one; or the record of a weight."""
-    part = "diff" if name.startswith("gradient ") else "data"
-    name = name.removeprefix("gradient ")
-    for each in (step, *reversed(trace.steps)):
-        for blob in each.blobs:
-            if (blob.name, blob.part) == (name, part):
-                return blob.shot
-    params = (param for layer in trace.layers for param in layer.params if f"{layer.name}.{param.name}" == name)
-    return next((param.diff if part == "diff" else param.data for param in params), None)
-
-
-def _statistic(shot: Shot, name: str) -> str:
-    if name == "shape":
-        return " × ".join(map(str, shot.shape))
-    if name == "zeros":
-        return f"{100 * shot.statistics.zeros:.3g} %"
-    value = getattr(shot.statistics, name)
-    return "not finite" if value is None else written(value)
-
-
-def _element(array: NDArray[np.generic], indices: Sequence[int], words: str) -> str:
-    if len(indices) != array.ndim or any(i >= size for i, size in zip(indices, array.shape)):
-        raise Error(f"{{{words}}}: the shape is {array.shape}: give {array.ndim} indices within it")
-    return written(float(array[tuple(indices)]))
-
-
-def _known(found: Found | None, words: str) -> Found:
-    if found is None:
-        raise Error(f"{{{words}}}: the trace has no such number")
-    return found
-
-
-def written(value: float) -> str:
-    """Return a number as text with four significant digits and a true minus sign."""
-    return (str(value) if isinstance(value, int) else f"{value:.4g}").replace("-", "−")

@@ -7,7 +7,7 @@ the map, the rois, the bins or samples, and the output.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -87,7 +87,7 @@ class Tiles:
 
     The scale contains 0: low is 0 or -high, or high is 0.
     n: the item of the batch. shrunk: a pixel is the mean of shrunk x shrunk values. per: for weights, the number of inputs of
-    each output.
+    each output. form: "" or a form of AnchorMaps.
     """
 
     n: int
@@ -97,6 +97,18 @@ class Tiles:
     pixels: NDArray[np.uint8]
     low: float
     high: float
+    form: str = ""
+
+
+@dataclass(frozen=True)
+class AnchorMaps:
+    """The maps of a blob that has numbers of the anchors of a map.
+
+    form: "labels" for (1, 1, A H, W), the maps of A anchors below each other; "boxes" for (1, 4 A, H, W).
+    """
+
+    form: str
+    anchors: int
 
 
 @dataclass(frozen=True)
@@ -110,17 +122,38 @@ class Shot:
     values: NDArray[np.float32] | None
 
 
-def shot(array: Array, tile_bytes: int, *, weights: bool = False) -> Shot:
-    """Return a record of an array. tile_bytes: the most bytes of its pictures, 0 for none. weights: it is (O, I, h, w)."""
+def shot(array: Array, tile_bytes: int, *, weights: bool = False, of_anchors: AnchorMaps | None = None) -> Shot:
+    """Return a record of an array.
+
+    tile_bytes: the most bytes of its pictures, 0 for none. weights: it is (O, I, h, w). of_anchors: it has numbers of anchors.
+    """
     found = statistics(array)
     small = array.size <= WHOLE and not weights
     return Shot(
         array.shape,
         found,
         histogram(array, found),
-        tiles(array, tile_bytes, weights=weights) if tile_bytes else None,
+        _tiles_of(array, tile_bytes, weights, of_anchors) if tile_bytes else None,
         array.astype(np.float32) if small and tile_bytes else None,
     )
+
+
+def _tiles_of(array: Array, tile_bytes: int, weights: bool, of_anchors: AnchorMaps | None) -> Tiles | None:
+    if of_anchors and of_anchors.form == "labels":
+        return label_tiles(array, of_anchors.anchors)
+    found = tiles(array, tile_bytes, weights=weights)
+    return found if found is None or of_anchors is None else replace(found, form=of_anchors.form)
+
+
+def label_tiles(labels: Array, anchors: int) -> Tiles | None:
+    """Return a map for each anchor from labels (1, 1, A H, W) of 1, 0 and -1; None if they are too many.
+
+    They are never shrunk, because a mean of labels means nothing.
+    """
+    maps = labels.reshape(anchors, -1, labels.shape[3])
+    if not 0 < labels.size <= MAP_BYTES:
+        return None
+    return Tiles(0, anchors, 1, 1, ((maps[:MOST_TILES] + 1) * 127).astype(np.uint8), -1.0, 1.0, "labels")
 
 
 def statistics(array: Array) -> Statistics:
@@ -169,7 +202,10 @@ def histogram(array: Array, found: Statistics, bins: int = BINS) -> Histogram | 
 
 
 def tiles(array: Array, tile_bytes: int, *, weights: bool = False) -> Tiles | None:
-    """Return the first item's maps of an array (N, C, H, W), or all maps of weights (O, I, h, w), in at most tile_bytes."""
+    """Return the first item's maps of an array (N, C, H, W), or all maps of weights (O, I, h, w), in at most tile_bytes.
+
+    A quarter more is used where all maps then fit: a few missing ones would be a riddle.
+    """
     if array.ndim != 4 or not array.size or array.shape[2] * array.shape[3] < 2:
         return None
     maps = array.reshape(-1, *array.shape[2:]) if weights else array[0]
@@ -178,7 +214,8 @@ def tiles(array: Array, tile_bytes: int, *, weights: bool = False) -> Tiles | No
     factor = 1
     while -(-height // factor) * -(-width // factor) > room:
         factor += 1
-    page = min(channels, MOST_TILES, max(1, tile_bytes // (-(-height // factor) * -(-width // factor))))
+    fit = max(1, tile_bytes // (-(-height // factor) * -(-width // factor)))
+    page = min(channels, MOST_TILES, channels if channels <= fit * 5 // 4 else fit)
     shown = shrunk(maps[:page].astype(np.float64), factor)
     pixels, low, high = on_scale(shown)
     return Tiles(0, channels, factor, array.shape[1] if weights else 1, pixels, low, high)
@@ -385,6 +422,92 @@ class Step:
 
 
 @dataclass(frozen=True)
+class AnchorShot:
+    """The record of an AnchorTarget: the N = H W A anchors of a map, anchors fastest, and their targets.
+
+    base (A, 4): the anchors at row 0, column 0; those of the next cell are `stride` pixels away. image: height and width of the
+    net's input. gt_boxes (G, 5). states (N,): the index in ANCHOR_STATES. overlaps (N,): with gt box `matches` (N,), the best
+    one, or -1; of anchors that are not matched 0 and -1. targets (N, 4): the layer's. limits: settings by name.
+    """
+
+    base: Array
+    stride: int
+    shape: tuple[int, int]
+    image: tuple[float, float]
+    gt_boxes: Array
+    states: NDArray[np.uint8]
+    overlaps: Array
+    matches: NDArray[np.intp]
+    targets: Array
+    limits: dict[str, float]
+
+    def count(self, shown: str) -> int | None:
+        """Return the number of anchors in one of ANCHOR_FILTERS; None for another name."""
+        return int(np.isin(self.states, ANCHOR_FILTERS[shown]).sum()) if shown in ANCHOR_FILTERS else None
+
+
+ANCHOR_STATES = "label 0", "label 1", "1, not drawn", "0, not drawn", "between", "outside"
+"""The states of an anchor: trained as background, or as an object; not drawn among those; -1 by its overlap, or its place."""
+
+ANCHOR_FILTERS = {
+    "drawn": (0, 1),
+    "1": (1,),
+    "0": (0,),
+    "ignored": (2, 3, 4, 5),
+    "1-not-drawn": (2,),
+    "0-not-drawn": (3,),
+    "between": (4,),
+    "outside": (5,),
+    "inside": (0, 1, 2, 3, 4),
+    "all": (0, 1, 2, 3, 4, 5),
+}
+"""The sets of anchors that the page can show, as states."""
+
+
+@dataclass(frozen=True)
+class SampledShot:
+    """The record of a ProposalTarget: the S sampled rois.
+
+    rois (S, 5); labels (S,); sources (S,): the row of the proposals, of which there are `given`, or `given` + that of gt_boxes
+    (G, 5); -1 if unknown. overlaps (S,): with gt box `matches` (S,), the best one, or -1. targets (S, 4): those of the roi's
+    class, 0 for background. classes: the number of classes. limits: settings by name.
+    """
+
+    rois: Array
+    labels: Array
+    sources: NDArray[np.intp]
+    given: int
+    gt_boxes: Array
+    overlaps: Array
+    matches: NDArray[np.intp]
+    targets: Array
+    classes: int
+    limits: dict[str, float]
+
+    def count(self, shown: str) -> int | None:
+        """Return the number of all rois, of objects, of true boxes, or of a label; None for another name."""
+        sets = {"all": self.labels >= 0, "objects": self.labels > 0, "true-boxes": self.sources >= self.given}
+        sets |= {str(k): self.labels == k for k in range(self.classes)}
+        return int(sets[shown].sum()) if shown in sets else None
+
+
+@dataclass(frozen=True)
+class GivenShot:
+    """The record of a RoIData with an RPN: the height and width of its image, and the true boxes gt_boxes (G, 5)."""
+
+    image: tuple[float, float]
+    gt_boxes: Array
+    classes: int
+
+    def count(self, shown: str) -> int | None:
+        """Return the number of true boxes, which are all that is shown."""
+        return len(self.gt_boxes) if shown == "all" else None
+
+
+TargetShot = AnchorShot | SampledShot | GivenShot
+
+
+@dataclass(frozen=True)
 class ParamShot:
     """A learnable blob at the end of the run. diff: None unless backward computed it."""
 
@@ -400,7 +523,8 @@ class LayerFacts:
     details: in short, as in `minicaffe draw`; attributes: the fields of its parameters that are set, without fillers; place: of
     its block in the prototxt; fork: the fork whose variant it is, if forks differ in its type; top_bytes: the memory of tops
     that share none with a bottom; reads: for each top and each bottom, as from receptive_fields.reads_of; covered: whether
-    explain covers its forward; example: an explanation of its forward, if it ran.
+    explain covers its forward; example: an explanation of its forward, if it ran; targets: those that the layer
+    makes for a training step.
     """
 
     name: str
@@ -420,6 +544,7 @@ class LayerFacts:
     reads: list[list[tuple[Axis, Axis] | None]]
     covered: bool
     example: Example | None
+    targets: TargetShot | None = None
 
 
 @dataclass(frozen=True)
@@ -433,11 +558,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class Picture:
-    """The image shrunk for display, rgb (h, w, 3). scale, photo: pixels of the net's input, and of the image, per pixel."""
+    """The image shrunk for display, rgb (h, w, 3). scale, photo: pixels of the net's input, and of the image, per pixel.
+
+    caption: the way from the photo to this image, if the net began with it.
+    """
 
     rgb: NDArray[np.uint8]
     scale: float
     photo: float
+    caption: str = ""
 
 
 @dataclass
@@ -446,8 +575,8 @@ class Trace:
 
     gradient: what the gradients are of, or "". detections: as from detect.to_json, in pixels of the image; None if the net is
     not a detector or no image was given. best_classes: of a classifier with an image, the best first; None for other nets.
-    lineage: of the detections, also None if it has too many boxes; class_names: of its groups. options: those of the trace
-    command that `minicaffe explain` has too. tours: those that the page offers.
+    lineage: of the detections, also None if it has too many boxes; class_names: of its groups, and of true
+    boxes. options: those of the trace command that `minicaffe explain` has too. tours: those that the page offers.
     """
 
     name: str

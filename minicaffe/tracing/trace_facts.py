@@ -32,6 +32,7 @@ from minicaffe.layer import Layer
 from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.pool.pooling import Pooling
+from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.shape.split import Split
 from minicaffe.layers.ssd.detection_output import DetectionOutput
@@ -47,7 +48,20 @@ from .explanations.runs import shown_name
 from .explanations.ssd import detections_of, image_of
 from .explanations.terms import Index
 from .receptive_fields import reads_of
-from .trace import MOST_TILES, SAMPLED, Example, LayerFacts, ParamShot, Picture, RoiShot, Step, SumShot, shot
+from .trace import (
+    MOST_TILES,
+    SAMPLED,
+    Example,
+    LayerFacts,
+    ParamShot,
+    Picture,
+    RoiShot,
+    Step,
+    SumShot,
+    TargetShot,
+    shot,
+)
+from .trace_targets import seen_image
 
 WAYS = "loss, ones or detection:K"
 LONG_SIDE = 640
@@ -64,13 +78,21 @@ MOST_LETTERS = 80
 
 def picture(net: Net, image: NDArray[np.uint8] | None) -> Picture | None:
     """Return the image (H, W, 3), BGR, as a Picture, shrunk if large; None without an image."""
-    if image is None:
-        return None
-    height, width = image.shape[:2]
-    factor = min(1.0, LONG_SIDE / max(height, width))
-    shown = resize_bilinear(image, max(round(height * factor), 1), max(round(width * factor), 1))
+    return None if image is None else _picture(image, input_width(net, image.shape[1]))
+
+
+def seen_picture(layer: Layer, tops: Sequence[Array]) -> Picture | None:
+    """Return the image that a RoIData has just read as a Picture; None for other layers and batches of several images."""
+    found = seen_image(layer, tops[0]) if isinstance(layer, RoIData) else None
+    return None if found is None else _picture(found[0], found[0].shape[1], found[1])
+
+
+def _picture(image: NDArray[np.uint8], width: float, caption: str = "") -> Picture:
+    """Return a Picture. width: of the net's input."""
+    factor = min(1.0, LONG_SIDE / max(image.shape[:2]))
+    shown = resize_bilinear(image, *(max(round(side * factor), 1) for side in image.shape[:2]))
     rgb = np.ascontiguousarray(shown[..., ::-1].round().clip(0, 255).astype(np.uint8))
-    return Picture(rgb, input_width(net, width) / rgb.shape[1], width / rgb.shape[1])
+    return Picture(rgb, width / rgb.shape[1], image.shape[1] / rgb.shape[1], caption)
 
 
 def found_detections(net: Net, image: NDArray[np.uint8] | None) -> Detections | None:
@@ -258,6 +280,8 @@ class Ran:
 
     roi: RoiShot | None = None
     example: Example | None = None
+    targets: TargetShot | None = None
+    seen: Picture | None = None
 
 
 def layer_facts(net: Net, i: int, layer: Layer, ran: Ran, went_back: bool, room: int) -> LayerFacts:
@@ -288,6 +312,7 @@ def layer_facts(net: Net, i: int, layer: Layer, ran: Ran, went_back: bool, room:
         reads=[[reads_of(node, b, t) for b in range(len(bottoms))] for t in range(len(tops))] if node else [],
         covered=type(layer) in explains,
         example=ran.example,
+        targets=ran.targets,
     )
 
 

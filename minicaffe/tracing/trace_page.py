@@ -31,7 +31,24 @@ from minicaffe.version import __version__
 
 from .draw_layout import hosts, layout
 from .explanations.lineage import Lineage, Suppression
-from .trace import Example, LayerFacts, ParamShot, Picture, RoiShot, Shot, Statistics, Step, SumShot, Tiles, Trace
+from .trace import (
+    ANCHOR_FILTERS,
+    AnchorShot,
+    Example,
+    GivenShot,
+    LayerFacts,
+    ParamShot,
+    Picture,
+    RoiShot,
+    SampledShot,
+    Shot,
+    Statistics,
+    Step,
+    SumShot,
+    TargetShot,
+    Tiles,
+    Trace,
+)
 
 LETTER, PAD, LEAST_WIDTH = 6.6, 28.0, 150.0
 """Width of a letter, space next to a line, and the narrowest box, in pixels."""
@@ -146,7 +163,8 @@ def document(trace: Trace, layers: int = 0, steps: int = 0) -> tuple[Json, bytes
         "detections": trace.detections,
         "best_classes": trace.best_classes,
         "colours": list(COLOURS),
-        "lineage": trace.lineage and _lineage(trace.lineage, trace.class_names, arrays),
+        "classes": trace.class_names,
+        "lineage": trace.lineage and _lineage(trace.lineage, arrays),
         "tours": [tour.on_page(trace) for tour in trace.tours] if trace.error is None else [],
     }, arrays.join()
 
@@ -159,6 +177,7 @@ def _layer(layer: LayerFacts, arrays: Arrays) -> Json:
         "phase_bytes": layer.top_bytes,
         "params": [_param(param, arrays) for param in layer.params],
         "roi": _roi(layer.roi, arrays) if layer.roi else None,
+        "targets": _targets(layer.targets, arrays) if layer.targets else None,
         "reads": [[_reads(edge) for edge in of_top] for of_top in layer.reads],
     }
 
@@ -257,15 +276,27 @@ def _roi(roi: RoiShot, arrays: Arrays) -> Json:
     }
 
 
+def _targets(shot: TargetShot, arrays: Arrays) -> Json:
+    """Return the record with its arrays as references. kind: given, anchors or rois."""
+    dtypes = {"states": "u1", "matches": "i4", "sources": "i4"}
+    fields = {
+        key: arrays.put(value, dtypes.get(key, "f4")) if isinstance(value, np.ndarray) else value
+        for key, value in vars(shot).items()
+    }
+    kinds = {GivenShot: "given", AnchorShot: "anchors", SampledShot: "rois"}
+    filters = {"filters": ANCHOR_FILTERS} if isinstance(shot, AnchorShot) else {}
+    return {"kind": kinds[type(shot)], **fields, **filters}
+
+
 def _picture(picture: Picture | None, arrays: Arrays) -> Json | None:
     if picture is None:
         return None
     height, width = picture.rgb.shape[:2]
-    scales = {"scale": picture.scale, "photo": picture.photo}
+    scales = {"scale": picture.scale, "photo": picture.photo, "caption": picture.caption}
     return {"width": width, "height": height, "rgb": arrays.put(picture.rgb, "u1"), **scales}
 
 
-def _lineage(way: Lineage, classes: list[str], arrays: Arrays) -> Json:
+def _lineage(way: Lineage, arrays: Arrays) -> Json:
     """Return a lineage as JSON, without the results of NMS, which the page computes."""
     origins = way.origins and {
         **{key: arrays.put(getattr(way.origins, key)) for key in ("anchors", "deltas", "decoded")},
@@ -274,7 +305,6 @@ def _lineage(way: Lineage, classes: list[str], arrays: Arrays) -> Json:
     }
     return {
         "layer": way.layer,
-        "classes": classes,
         "scale": way.scale,
         "first": _suppression(way.first, arrays),
         "last": _suppression(way.last, arrays),
@@ -298,15 +328,17 @@ def _number(value: float | None) -> float | None:
     return value if isinstance(value, int) else float(f"{value:.7g}")
 
 
-def page(trace: Trace, live: Json | None = None) -> str:
-    """Return the page's HTML. live: the initial data of its editor, in a page that takes changes (live.py)."""
+def page(trace: Trace, **more: Any) -> str:
+    """Return the page's HTML. more: entries of the document besides those of the trace, as live.py has."""
     data, arrays = document(trace)
-    if live:
-        data["live"] = live
+    data |= more
+    text = script_json(data)
+    packed = base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode()  # mtime=0: the same trace gives the same file
     parts = {
         "title": escape(on_one_line(trace.name or os.path.basename(trace.file))),
-        "trace": script_json(data),
-        "arrays": base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode(),  # mtime=0: the same trace gives the same file
+        "megabytes": f"{(len(text) + len(packed)) / 1e6:.1f}",
+        "trace": text,
+        "arrays": packed,
     }
     return filled("page.html", parts)
 

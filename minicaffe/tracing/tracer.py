@@ -30,7 +30,7 @@ from minicaffe.net import Net
 
 from .explanations.lineage import Lineage, lineage
 from .tours import Tour
-from .trace import BlobShot, Failure, LayerFacts, Step, Trace, add_gradients, roi_shot, shot, shows_rois
+from .trace import BlobShot, Failure, GivenShot, LayerFacts, SampledShot, Step, Trace, add_gradients, roi_shot, shot, shows_rois
 from .trace_facts import (
     MOST_DETECTIONS,
     Ran,
@@ -42,8 +42,10 @@ from .trace_facts import (
     names_of,
     picture,
     reduced,
+    seen_picture,
 )
 from .trace_page import page, write_page
+from .trace_targets import anchor_maps, target_shot
 
 TILE_BYTES = 8 * 2**20
 """The most bytes of the pictures of all blobs."""
@@ -288,11 +290,15 @@ class Tracer:
     def _after_forward(self, i: int) -> None:
         ms, room, net = self._lap(), self._room(), self._traced
         layer, tops, bottoms, names = net.layers[i], net.nodes[i].tops, net.nodes[i].bottoms, net.nodes[i].top_names
-        blobs = [BlobShot(name, "top", "data", shot(blob.read_data(), room)) for name, blob in zip(names, tops, strict=True)]
+        made = [blob.read_data() for blob in tops]
+        blobs = [
+            BlobShot(name, "top", "data", shot(array, room, of_anchors=anchor_maps(net, i, t)))
+            for t, (name, array) in enumerate(zip(names, made, strict=True))
+        ]
         if self._tile_bytes:
             read = self._read or [blob.read_data() for blob in bottoms]
-            roi = roi_shot(layer, read[0], read[1], tops[0].read_data()) if shows_rois(layer) else None
-            self._ran[i] = Ran(roi, example(net, i, read))
+            roi = roi_shot(layer, read[0], read[1], made[0]) if shows_rois(layer) else None
+            self._ran[i] = Ran(roi, example(net, i, read), target_shot(layer, read, made), seen_picture(layer, made))
         self._went_forward.add(i)
         self._add("forward", i, ms, blobs)
 
@@ -422,12 +428,12 @@ class Tracer:
             layers=layers,
             steps=list(self.steps),
             error=self.error,
-            picture=picture(net, self.image),
+            picture=picture(net, self.image) or next((ran.seen for ran in self._ran.values() if ran.seen), None),
             detections=self._detections() if done else None,
             best_classes=found_classes(net, self.image, self.classes) if done else None,
             options=self.options,
             lineage=(way := self._lineage() if done else None),
-            class_names=self._class_names(way) if way else [],
+            class_names=self._class_names(way, layers),
             tours=self.tours,
         )
 
@@ -442,9 +448,13 @@ class Tracer:
         fits = all(len(nms.boxes) <= MOST_BOXES and np.isfinite(nms.rule).all() for nms in steps)
         return way if fits else None
 
-    def _class_names(self, way: Lineage) -> list[str]:
-        names = names_of(self._traced, self.classes)
-        return [class_name(k, names) for k in range(int(way.found.groups.max(initial=0)) + 1)]
+    def _class_names(self, way: Lineage | None, layers: Sequence[LayerFacts]) -> list[str]:
+        """Return the names of the classes that the lineage and the true boxes have."""
+        counts = [layer.targets.classes for layer in layers if isinstance(layer.targets, SampledShot | GivenShot)]
+        if way:
+            counts.append(int(way.found.groups.max(initial=0)) + 1)
+        names = names_of(self._traced, self.classes) if counts else None
+        return [class_name(k, names) for k in range(max(counts, default=0))]
 
     def _detections(self) -> list[dict[str, Any]] | None:
         found = found_detections(self._traced, self.image)

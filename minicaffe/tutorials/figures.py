@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,14 +21,18 @@ from numpy.typing import ArrayLike, NDArray
 from minicaffe import ops
 from minicaffe.blob import Array
 from minicaffe.data.image_bytes import encode_image
+from minicaffe.detection import evaluation
+from minicaffe.detection.evaluation import ImageBoxes
 from minicaffe.errors import Error
 from minicaffe.files import replacing
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.proposal.anchor_target import AnchorTarget
 from minicaffe.layers.proposal.anchors import by_position
 from minicaffe.layers.proposal.param_str import DEFAULTS, layer_parameters
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.net import Net
+from minicaffe.tracing.receptive_fields import receptive_field
 
 HERE = files("minicaffe.tutorials") / "figure_files"
 TRACE_PAGE = files("minicaffe.tracing") / "trace_page_files"
@@ -84,6 +88,69 @@ def picture(image: NDArray[np.uint8], quality: int = 80) -> str:
 def iou(boxes: tuple[tuple[float, ...], tuple[float, ...]] = ((60, 40, 179, 139), (120, 70, 259, 159))) -> Figure:
     """Return a figure of two boxes to drag, and their intersection over union. boxes: x1, y1, x2, y2 at first."""
     return Figure("iou", "Two boxes and their intersection over union", 330, boxes=boxes)
+
+
+def precision_recall(
+    image: NDArray[np.uint8],
+    truth: NDArray[Any],
+    boxes: NDArray[Any],
+    scores: NDArray[Any],
+    ious: Sequence[float] = (0.5, 0.75),
+) -> Figure:
+    """Return a figure of a class's detections on an image, and the precision and recall of those above a score.
+
+    Parameters
+    ----------
+    image : (height, width, 3); blue, green, red
+    truth : (m, 4), the true boxes
+    boxes, scores : (n, 4) and (n,), the detections
+    ious : the least overlaps of a true positive to choose from
+    """
+    order = np.argsort(-scores, kind="stable")
+    found = ImageBoxes(boxes[order], scores[order])
+    levels = []
+    for iou in ious:
+        recall, precision = evaluation.precision_recall([found], [ImageBoxes(truth)], threshold=iou)
+        areas = evaluation.all_point_area(recall, precision), evaluation.eleven_point_area(recall, precision)
+        hits = evaluation.true_positives(found.boxes, truth, iou)
+        levels.append({"iou": iou, "hits": hits, "recall": recall, "precision": precision, "areas": areas})
+    data = {"truth": truth, "boxes": found.boxes.round(1), "scores": scores[order].round(4), "levels": levels}
+    title = "Detections above a score, their precision and recall"
+    return Figure("precision_recall", title, 560, photo=picture(image), size=image.shape[1::-1], **data)
+
+
+def receptive_fields(net: Net, image: NDArray[np.uint8], layers: Sequence[str]) -> Figure:
+    """Return a figure of the pixels that a cell of a map depends on, for a cell and a layer to choose.
+
+    Parameters
+    ----------
+    net : after a forward pass; its blob `data` has the image's size
+    image : (height, width, 3); blue, green, red
+    layers : names of convolutions, each of which reads the one before. Each also names its top
+    """
+    shown = []
+    for name in layers:
+        window, maps = cast(Convolution, net.layers[net.index_of(name)]).window, net.blobs[name].data[0]
+        rows = [receptive_field(net, name, row, 0)["data"].rows for row in range(maps.shape[1])]
+        columns = [receptive_field(net, name, 0, column)["data"].columns for column in range(maps.shape[2])]
+        fields = [[(axis.start, axis.stop - 1) for axis in axes] for axes in (rows, columns)]
+        convolution = {"kernel": window.kernel[0], "stride": window.stride[0], "dilation": window.dilation[0]}
+        grey = maps.mean(axis=0)
+        grey = 255 * (grey - grey.min()) / max(float(np.ptp(grey)), 1e-9)
+        map_picture = picture(np.repeat(grey.round().astype(np.uint8)[..., None], 3, axis=2))
+        shown.append({"name": name, "rows": fields[0], "columns": fields[1], "map": map_picture, **convolution})
+    title = "The pixels that a cell of a map depends on"
+    return Figure("receptive_fields", title, 600, photo=picture(image), size=image.shape[1::-1], layers=shown)
+
+
+def pyramid(roi: tuple[float, ...] = (80, 60, 239, 219)) -> Figure:
+    """Return a figure of a roi to drag, and the level of a feature pyramid from which it is pooled.
+
+    roi: x1, y1, x2, y2 at first, within 640 x 480 pixels.
+    """
+    levels = [{"level": level, "stride": 2**level} for level in range(2, 6)]
+    title = "The level of a feature pyramid for a roi"
+    return Figure("pyramid", title, 560, roi=roi, size=(640, 480), levels=levels, middle={"level": 4, "side": 224})
 
 
 def anchors(
@@ -224,6 +291,24 @@ def anchor_labels(net: Net) -> Figure:
         low=net.settings.train.rpn_negative_overlap,
         high=net.settings.train.rpn_positive_overlap,
     )
+
+
+def training(
+    image: NDArray[np.uint8], classes: Sequence[str], runs: Sequence[dict[str, Any]], threshold: float, scenes: int
+) -> Figure:
+    """Return a figure of trainings side by side, with a slider over their frames.
+
+    Parameters
+    ----------
+    image : (height, width, 3) of uint8; blue, green, red
+    classes : the names, with the background
+    runs : for each training its name, its losses, and its frames: iteration, boxes, scores, classes, ap (average precision)
+    threshold : the lowest score of the frames' boxes
+    scenes : on how many scenes ap was measured
+    """
+    size = [image.shape[1], image.shape[0]]
+    more = {"classes": classes, "runs": runs, "threshold": threshold, "scenes": scenes}
+    return Figure("training", "Trainings side by side", 620, picture=picture(image), size=size, **more)
 
 
 def im2col() -> Figure:

@@ -64,7 +64,8 @@ def softmax_loss(scores: Array, labels: NDArray[np.integer[Any]]) -> float:
 def _costs(scores: Array, labels: NDArray[np.integer[Any]]) -> Array:
     shifted = scores - scores.max(axis=1, keepdims=True)
     logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return -logs[np.arange(len(labels)), labels] * (labels >= 0)
+    costs: Array = -logs[np.arange(len(labels)), labels] * (labels >= 0)
+    return costs
 
 
 @softmax_loss.slip("Examples with the label -1 count nowhere: neither in the sum nor in the number that divides it.")

@@ -6,11 +6,9 @@ Needs Playwright (the `browser` extra) and a Chromium on the PATH: without them,
 from __future__ import annotations
 
 import importlib
-import os
+import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from live_pages import live_server
 from pages import Open, Opened
 
 from minicaffe import TEST, Net, Tracer
@@ -28,7 +27,6 @@ PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-c
 PROGRAM = next(filter(None, map(shutil.which, PROGRAMS)), None)
 LACKING = "Playwright is not installed" if find_spec("playwright") is None else "" if PROGRAM else "no Chromium on the PATH"
 collect_ignore_glob = ["test_*.py"] if LACKING else []
-SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 TWO_LAYERS = """name: "two layers"
 input: "data" input_shape { dim: 1 dim: 2 dim: 9 dim: 7 }
 input: "rois" input_shape { dim: 3 dim: 5 }
@@ -37,6 +35,21 @@ layer { name: "conv 1&2" type: "Convolution" bottom: "data" top: "conv"
 layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool"
   roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 } }
 """
+
+DRAG = {
+    "title": "Drag",
+    "text": "x1 is {rois[3,1]}.",
+    "layer": "roi_pool_conv8",
+    "roi": 3,
+    "ask": {
+        "question": "Move the roi to the right by eight pixels.",
+        "kind": "dragged roi",
+        "answer": ["{rois[3,1]} + 8", None, None, None],
+        "tolerance": 1,
+        "right": "So it is.",
+        "wrong": [{"text": "{given}."}],
+    },
+}
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -59,17 +72,12 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A running `minicaffe live` of the shapes Faster R-CNN."""
-    room = SHAPES / "faster_rcnn"
-    net = [room / "test.prototxt", room / "shapes_faster_rcnn.caffemodel", "--image", SHAPES / "scene.png"]
-    command = [sys.executable, "-m", "minicaffe", "live", *net, "--cfg", SHAPES / "shapes.yml", "--threads", "1"]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
-        assert process.wait() == 143
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A running `minicaffe live` of the shapes Faster R-CNN, with a tour that asks for a dragged roi."""
+    tour = tmp_path_factory.mktemp("tour") / "drag.json"
+    tour.write_text(json.dumps({"title": "Drag", "stops": [DRAG]}))
+    with live_server("faster_rcnn", "--tour", str(tour)) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

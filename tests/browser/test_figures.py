@@ -81,6 +81,37 @@ def test_a_figure(page: Path, open_page: Open, what: str) -> None:
     assert len(np.unique(np.asarray(image.convert("L")))) > 50  # it is not blank
 
 
+BARS = {
+    "the channels": ("#layer=conv1", '[data-role="top data"] .tiles-view'),
+    "the ROI inspector": (INSPECTOR, ".inspector .views"),
+}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("what", BARS)
+def test_the_scale_of_the_colours(page: Path, open_page: Open, what: str, scheme: str) -> None:
+    """A bar with the values at its ends and 0, on the page and in the figure for print."""
+    address, place = BARS[what]
+    opened = open_page(page, address=address, scheme=scheme)
+    opened.page.locator(f"{place} .scale-bar").first.wait_for()
+    opened.page.wait_for_timeout(300)
+    shown = [
+        text for bar in opened.page.locator(f"{place} .scale-bar").all() for text in bar.locator("text").all_text_contents()
+    ]
+    root = ElementTree.fromstring(saved(opened, what, "SVG")[1])
+    bars = [svg for svg in root.iter(f"{SVG}svg") if svg.get("overflow") == "visible"]
+    assert [text.text for bar in bars for text in bar.iter(f"{SVG}text")] == shown
+    assert {text.get("fill") for bar in bars for text in bar.iter(f"{SVG}text")} == {"#1d1f21"}  # on white paper
+    for bar in bars:
+        low, *middle, high = (float((text.text or "").replace("−", "-")) for text in bar.iter(f"{SVG}text"))
+        assert low < high and ((low < 0 < high and middle == [0]) or (0 in (low, high) and middle == []))
+        fills = [rect.attrib["fill"] for rect in bar.iter(f"{SVG}rect")]
+        ends = [tuple(map(int, re.findall(r"\d+", fill))) for fill in (fills[0], fills[-1])]
+        assert ends == [(214, 238, 255) if low < 0 else (0, 0, 0), (255, 236, 196) if high > 0 else (0, 0, 0)]
+        assert {rect.get("stroke") for rect in bar.iter(f"{SVG}rect")} == {"none"}
+    assert len(bars) == (2 if what == "the ROI inspector" else 1)
+
+
 def boxes(root: Any, colour: str) -> list[Any]:
     return [rect for rect in root.iter(f"{SVG}rect") if rect.get("stroke") == colour]
 

@@ -48,6 +48,25 @@ def test_the_tools_of_the_graph_lie_side_by_side(page: Any) -> None:
     assert 60 < field["width"] < tools["x"] - field["x"]
 
 
+def test_a_tour_asks_for_a_dragged_roi(page: Any, address: str) -> None:
+    page.goto(f"{address}#tour=drag&stop=1")
+    page.reload()
+    image = page.locator(".inspector .stage").first
+    image.locator("rect.chosen").wait_for(state="attached")
+    before = chosen_roi(page)
+    assert page.locator(".tour-text p").inner_text() == f"x1 is {before[0]:.4g}."
+    for moved, verdict in ((0, "Not yet."), (8, "Right. So it is.")):
+        for _ in range(moved):
+            image.press("ArrowRight")
+        wanted = before[0] + moved
+        page.wait_for_function(
+            f"() => Math.abs(document.querySelector('.ask-chosen').textContent.split(' ')[2] - {wanted}) < 0.1"
+        )
+        page.get_by_role("button", name="Check").click()
+        assert page.locator(".ask-verdict").inner_text().startswith(verdict)
+    assert page.locator(".tour-text p").inner_text() == f"x1 is {before[0]:.4g}."  # of the first run
+
+
 def test_a_roi_is_dragged(page: Any) -> None:
     page.locator('.node[aria-label^="roi_pool_conv8,"]').dispatch_event("click")
     image = page.locator(".inspector .stage").first

@@ -6,43 +6,26 @@ Needs Playwright, a Chromium, and Pyodide's files in the folder MINICAFFE_PYODID
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from live_pages import SHAPES, web_server, write_live
 
-from minicaffe.cli import main
-
-SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 PYODIDE = os.environ.get("MINICAFFE_PYODIDE", "")
 pytestmark = pytest.mark.skipif(not PYODIDE, reason="MINICAFFE_PYODIDE does not name a folder with Pyodide's files")
 LOADED = 120_000
 """Milliseconds that Pyodide may take to load."""
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
-
-
 @pytest.fixture(scope="module", params=["faster_rcnn", "rfcn"])
 def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder, kind = tmp_path_factory.mktemp("site"), request.param
+    folder = tmp_path_factory.mktemp("site")
+    write_live(folder, request.param)
     (folder / "pyodide").symlink_to(Path(PYODIDE).resolve())
-    net = [SHAPES / kind / "test.prototxt", SHAPES / kind / f"shapes_{kind}.caffemodel", "--image", SHAPES / "scene.png"]
-    words = ["live", *map(str, net), "--cfg", str(SHAPES / "shapes.yml"), "--static", str(folder), "--pyodide", "pyodide/"]
-    assert CliRunner().invoke(main, words).exit_code == 0
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+    with web_server(folder) as served:
+        yield served
 
 
 def test_changes_without_a_server(chromium: Any, address: str) -> None:
@@ -53,7 +36,12 @@ def test_changes_without_a_server(chromium: Any, address: str) -> None:
     expect = pytest.importorskip("playwright.sync_api").expect
     line, found = page.locator("#live-says"), page.locator("#open-result")
     natively = found.inner_text()
-    expect(line).to_have_text("ready", timeout=LOADED)
+    expect(page.get_by_label("Python is being loaded")).to_be_visible()
+    expect(line).to_contain_text("Python is there")
+    counted = page.locator("progress").evaluate("bar => bar.value / bar.max")
+    expect(line).to_contain_text("Ready.", timeout=LOADED)
+    assert page.locator("progress").count() == 0
+    assert counted == pytest.approx(1, abs=0.02)  # as much as the page has announced
     text = page.locator("#live textarea")
     good = text.input_value()
     text.fill(good.replace("pooled", "pulled").replace("output_dim", "output_dam"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,53 @@ def test_the_values_are_the_layers(traced: tuple[Path, Array], open_page: Open, 
         agree(shown(opened), computed(x, np.array([[0, *roi]], np.float32), pooled, group, ratio, aligned, c))
 
 
+def expected_areas(roi: tuple[float, ...], aligned: bool) -> tuple[list[float], dict[str, list[float]]]:
+    """The frame, and by pool what is divided: x1, y1, x2, y2 on the map, as drawn: cell k from k to k + 1."""
+    corners = np.array(roi, np.float32)
+    start, end = corners[:2] * np.float32(SCALE), corners[2:] * np.float32(SCALE)
+
+    def rounded(v: Array) -> Array:
+        return np.trunc(v + np.copysign(0.5, v))
+
+    def area(first: Array, last: Array, least: float, shift: float = 0) -> list[float]:
+        return [*first + shift, *first + np.maximum(last - first, least) + shift]
+
+    return [*start, *(corners[2:] + 1) * SCALE], {
+        "max_bins": area(rounded(start), rounded(end) + 1, 1),
+        "max_samples": area(start, end + 1, -np.inf, 0.5),
+        "mean_samples": area(start, end, -np.inf) if aligned else area(start, end, 1, 0.5),
+        "psroi_bins": area(rounded(corners[:2]) * SCALE, (rounded(corners[2:]) + 1) * SCALE, 0.1),
+        "psroi_samples": area(start, (corners[2:] + 1) * SCALE, 0.1, 0.5),
+    }
+
+
+def test_one_frame_for_all_pools(traced: tuple[Path, Array], open_page: Open) -> None:
+    """The frame is the roi on the image. Each pool says what it divides; all maps show the same part."""
+    opened = open_page(traced[0])
+    opened.layer("pool")
+    opened.page.get_by_text("The same roi through every pool").click()
+    opened.page.locator("[data-values]").nth(4).wait_for(state="attached")
+    for i, roi in enumerate(ROIS):
+        for name, value in zip(("x1", "y1", "x2", "y2"), roi):
+            opened.put(f"roi {name}", value)
+        aligned = bool(i % 2)
+        opened.page.get_by_label("AVE's aligned").set_checked(aligned)
+        frame, areas = expected_areas(roi, aligned)
+        parts = set()
+        for kind, wanted in areas.items():
+            section = opened.page.locator(f'[data-pool="{kind}"]')
+            plain = section.locator("rect.plain:not([data-roi])")
+            x, y, w, h = (float(plain.get_attribute(name)) for name in ("x", "y", "width", "height"))
+            np.testing.assert_allclose([x, y], np.minimum(frame[:2], frame[2:]), atol=1e-4)
+            np.testing.assert_allclose([w, h], np.abs(np.subtract(frame[2:], frame[:2])), atol=1e-4)
+            text = section.locator(".area-line").inner_text().replace("−", "-")
+            numbers = [float(word) for word in re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", text)]
+            given = [[x1, y1, x2, y2] for x1, x2, y1, y2 in (numbers[:4], numbers[4:])]
+            np.testing.assert_allclose(given, [frame, wanted], rtol=6e-4, atol=1e-3, err_msg=f"{kind} of {roi}")
+            parts.add(section.locator("svg").first.get_attribute("viewBox"))
+        assert len(parts) == 1
+
+
 def test_the_roi_is_dragged(traced: tuple[Path, Array], open_page: Open) -> None:
     """The whole, then a corner; a click on a value chooses its bin everywhere."""
     path, x = traced
@@ -123,6 +171,6 @@ def test_the_roi_is_dragged(traced: tuple[Path, Array], open_page: Open) -> None
     stage.scroll_into_view_if_needed()
     values = stage.bounding_box()
     opened.page.mouse.click(values["x"] + 0.6 * values["width"], values["y"] + 0.85 * values["height"])
-    text = opened.page.locator('[data-pool="psroi_bins"] p').inner_text()
+    text = opened.page.locator('[data-pool="psroi_bins"] p').last.inner_text()
     assert "corners rounded before scaling" in text
     assert "Bin (2, 1): the sum of" in text

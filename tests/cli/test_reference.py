@@ -21,7 +21,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(reference, "CLONE", tmp_path)
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "build.py").write_text("")
-    for name in ("index", "trace", "layers/index", "layers/ROIPooling", "commands/trace"):
+    for name in ("index", "trace", "layers/index", "layers/ROIPooling", "commands/trace", "ten-minutes/index"):
         path = tmp_path / "build" / "site" / f"{name}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("<title>page</title>")
@@ -29,7 +29,14 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "page"), [([], "index"), (["ROIPooling"], "layers/ROIPooling"), (["trace"], "trace"), (["index"], "index")]
+    ("words", "page"),
+    [
+        ([], "index"),
+        (["ROIPooling"], "layers/ROIPooling"),
+        (["trace"], "trace"),
+        (["index"], "index"),
+        (["ten-minutes"], "ten-minutes/index"),
+    ],
 )
 def test_the_page_is_served(clone: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], page: str) -> None:
     """The browser gets the page from a server on this machine alone; Ctrl-C ends the command without an error."""

@@ -36,6 +36,8 @@ from minicaffe.tracing import live as live_session
 from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.live import Live
 from minicaffe.tracing.live_server import LiveServer
+from minicaffe.tracing.tour_numbers import written
+from minicaffe.tracing.tours import load_tour
 from minicaffe.tracing.tracer import Tracer
 
 TEXT = """name: "one roi layer"
@@ -231,6 +233,32 @@ def test_an_answer_leaves_out_what_the_page_shows(live: Watched) -> None:
     assert live.answer({"prototxt": TEXT.replace("num_output: 5", "num_output: 6"), "shown": 2})["kept"]["layers"] == 0
 
 
+TOUR = {"title": "A tour", "stops": [{"title": "A roi", "text": "It is {prob[1,2]}.", "layer": "pool", "roi": 1}]}
+
+
+def test_a_tour_keeps_the_first_pass_until_the_restart(tmp_path: Path) -> None:
+    """Its texts argue from these numbers, and it stays when the net lacks what it speaks of."""
+    (tmp_path / "tour.json").write_text(json.dumps(TOUR))
+    live = Watched(TEXT, "net.prototxt", make, fill, tours=[load_tour(tmp_path / "tour.json")])
+
+    def texts() -> list[str]:
+        found = re.search(r'<script type="application/json" id="trace">(.*?)</script>', live.page())
+        assert found is not None
+        return [stop["text"] for tour in json.loads(found[1])["tours"] for stop in tour["stops"]]
+
+    first = texts()
+    assert first == [f"It is {written(float(live.net.blobs['prob'].data[1, 2]))}."]
+    edited = TEXT.replace("num_output: 5", "num_output: 2")
+    changes = [MOVE, {"photo": base64.b64encode(photo(1)).decode()}, {"prototxt": edited}]
+    answers = [live.answer(change) for change in changes]
+    assert [(one["is_first"], one["trace"]["tours"], "prototxt" in one) for one in answers] == [(False, [], False)] * 3
+    assert texts() == first and '"is_first":false' in live.page()
+    answer = live.answer({"restart": True})
+    assert answer["is_first"] and answer["prototxt"] == TEXT
+    live.check()
+    assert texts() == first and '"is_first":true' in live.page()
+
+
 def test_a_photo_runs_everything(live: Watched) -> None:
     assert "error" not in live.answer({"photo": base64.b64encode(photo(1)).decode()})
     assert len(live.ran) == len(live.net.layers)
@@ -288,7 +316,7 @@ IMPOSSIBLE: list[tuple[Any, str]] = [
     ({"layer": "pool", "roi": 0, "box": [1, 1, [2], 2]}, "a box is four finite numbers"),
     ({"prototxt": NESTED}, "a prototxt is a text"),
     ({"photo": NESTED}, "the photo: not base64"),
-    ({"layer": "pool"}, "a change is a prototxt, a photo, or a layer, a roi and its box"),
+    ({"layer": "pool"}, "a change is a prototxt, a photo, a restart, or a layer, a roi and its box"),
     ([], "a request is an object"),
 ]
 
@@ -457,6 +485,7 @@ def test_the_site_holds_what_the_browser_needs(tmp_path: Path, monkeypatch: pyte
                 at = module.__name__.replace(".", "/") + ("/__init__.py" if hasattr(module, "__path__") else ".py")
                 assert packages.read(at) == Path(file).read_bytes()
     assert {"google/protobuf/message.py", "minicaffe/proto/caffe.proto"} <= set(names)
+    assert not [name for name in names if name.startswith("pygments") or name.endswith((".cu", ".pyc"))]
 
 
 @pytest.mark.slow

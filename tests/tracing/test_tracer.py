@@ -347,6 +347,12 @@ def test_large_maps_are_shrunk_and_paged_within_their_budget() -> None:
     assert len(found.pixels) < found.channels == 100
 
 
+@pytest.mark.parametrize("channels, kept", [(40, 40), (50, 50), (51, 40), (100, 40)])
+def test_a_few_maps_more_are_kept_where_these_are_all(channels: int, kept: int) -> None:
+    maps = np.zeros((1, channels, 10, 6), np.float32)
+    assert tiles(maps, 40 * 60).pixels.shape == (kept, 10, 6)
+
+
 def test_shrinking_takes_means_of_blocks() -> None:
     maps = np.arange(15.0).reshape(1, 3, 5)
     expected = [[[3, 5, 6.5], [10.5, 12.5, 14]]]

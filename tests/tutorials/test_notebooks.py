@@ -21,8 +21,7 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
-OLD = {"1-engine", "2-convolution", "7-training", "8-ssd"}
-NOTEBOOKS = sorted(path for path in FOLDER.glob("*.ipynb") if path.stem not in OLD)
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 NUMBER = r"-?\d+\.\d*(?:e[+-]?\d+)?"
 TIME = re.compile(r"\*\*Time\.\*\* \d+ (to \d+ )?minutes")
 Cell = dict[str, Any]
@@ -99,6 +98,16 @@ def test_links(path: Path) -> None:
         assert (FOLDER / target).exists(), target
 
 
+@each_notebook
+def test_the_table_of_lessons(path: Path) -> None:
+    """Each lesson is a row of docs/README.md, with the minutes that the lesson states."""
+    text = "\n".join(source(cell) for cell in read(path) if cell["cell_type"] == "markdown")
+    time = re.search(r"\*\*Time\.\*\* (\d+(?: to \d+)?) minutes", text)
+    rows = (FOLDER.parent / "README.md").read_text(encoding="utf-8").splitlines()
+    row = next((row for row in rows if f"](tutorials/{path.name}) |" in row), "")
+    assert time and row.endswith(f"| {time[1]} |")
+
+
 @pytest.mark.slow
 @each_notebook
 @pytest.mark.filterwarnings("default")
@@ -116,7 +125,10 @@ def test_in_jupyter(path: Path) -> None:
             assert kinds[0] == kinds[1]
 
 
-@each_notebook
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.stem == "8-training"), id=path.stem) for path in NOTEBOOKS],
+)
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 def test_students_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without solutions and outputs it runs to the end, and each check says that there is no answer yet."""

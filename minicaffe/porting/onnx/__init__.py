@@ -42,7 +42,7 @@ def export_onnx(
 ) -> str | None:
     """Write a net as an ONNX model of standard operators, and check it.
 
-    The net's inputs keep their data; its other blobs do not.
+    The net and its blobs do not change.
 
     Parameters
     ----------

@@ -223,9 +223,8 @@ class _Symbol(NamedTuple):
 def symbolic_shapes(net: Net, nodes: Sequence[Node]) -> dict[str, Dims]:
     """Return the shape of every blob of these layers of net, with names for the dynamic axes.
 
-    The net's inputs keep their data, other blobs do not.
+    Blobs that grow lose their numbers: call this within state_kept.
     """
-    kept = {name: net.blobs[name].read_data().copy() for name in net.inputs}
     net.reshape()
     base = _shapes(net)
     symbols: list[_Symbol] = []
@@ -240,8 +239,6 @@ def symbolic_shapes(net: Net, nodes: Sequence[Node]) -> dict[str, Dims]:
                 done |= {(n, axis) for n in together}
                 symbols.append(_Symbol(_axis_name(name, axis), base[name][axis], shapes))
                 break
-    for name, array in kept.items():
-        net.blobs[name].data[...] = array
     dims = {name: tuple(_dim(name, axis, base, symbols) for axis in range(len(base[name]))) for name in base}
     for top, axis in _counted(nodes):
         dims[top] = (*dims[top][:axis], _axis_name(top, axis), *dims[top][axis + 1 :])

@@ -37,6 +37,7 @@ from minicaffe.net import Net
 from minicaffe.porting.graph import clear_fillers, graph_of
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import exports
+from minicaffe.tracing.net_state import state_kept
 from minicaffe.version import __version__
 
 from .graph import Dims, Graph, Value, Written, symbolic_shapes
@@ -73,6 +74,13 @@ def onnx_model(
     _check(net, opset)
     if whole:
         whole.check(net, until)
+    with state_kept(net):
+        return _model(net, opset, until, whole, classes)
+
+
+def _model(
+    net: Net, opset: int, until: str | None, whole: Whole | None, classes: Sequence[str] | None
+) -> tuple[ModelProto, dict[str, Array]]:
     nodes, outputs = _wanted(net, until)
     shapes = symbolic_shapes(net, nodes)
     graph = Graph()

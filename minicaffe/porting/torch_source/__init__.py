@@ -19,6 +19,7 @@ from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.tracing.net_state import state_kept
 from minicaffe.version import __version__
 
 from . import detection, forms, functions  # noqa: F401  # their functions are entries of the table
@@ -78,7 +79,12 @@ def source_of(net: Net, module: str, weights: str, classes: Sequence[str] | None
     """
     if net.phase != TEST:
         raise Error("PyTorch source is made of a net in TEST; this one is in TRAIN")
-    net.reshape()
+    with state_kept(net):
+        net.reshape()
+        return _source_of(net, module, weights, classes)
+
+
+def _source_of(net: Net, module: str, weights: str, classes: Sequence[str] | None) -> tuple[str, Source]:
     made = Source()
     _check(net)
     made.part("read_safetensors")

@@ -9,8 +9,8 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.data.boxes import bbox_overlaps
-from minicaffe.layers.proposal.anchor_target import AnchorTarget, anchor_labels, inside_image
-from minicaffe.layers.proposal.anchors import by_position, shifted_anchors
+from minicaffe.layers.proposal.anchor_target import AnchorTarget
+from minicaffe.layers.proposal.anchors import by_position
 from minicaffe.layers.proposal.ohem import BoxAnnotatorOHEM
 from minicaffe.layers.proposal.proposal_target import ProposalTarget
 from minicaffe.registry import explains
@@ -67,13 +67,15 @@ def anchor_target(case: Case[AnchorTarget], at: Index) -> RowExplanation:
     layer, (_, _, height, width) = case.layer, case.bottoms[0].shape
     channel, row, column = (at[2] // height, at[2] % height, at[3]) if case.number == 0 else at[1:]
     a = channel if case.number == 0 else channel // 4
-    anchors = shifted_anchors(layer.anchors, height, width, layer.stride)
     i = (row * width + column) * len(layer.anchors) + a
     gt_boxes = case.bottoms[1].reshape(-1, 5)
-    inside = inside_image(anchors, case.bottoms[2].reshape(-1)[:2], layer.border)
-    overlaps = bbox_overlaps(anchors, gt_boxes)
-    labels = np.full(len(anchors), -1.0)
-    labels[inside] = anchor_labels(overlaps[inside], layer.train)
+    found = layer.matched(gt_boxes, case.bottoms[2].reshape(-1)[:2], height, width)
+    anchors, labels = found.anchors, np.full(len(found.anchors), -1.0)
+    labels[found.inside] = found.labels
+    inside = np.zeros(len(anchors), bool)
+    inside[found.inside] = True
+    overlaps = np.zeros((len(anchors), len(gt_boxes)))
+    overlaps[found.inside] = found.overlaps
     count = len(layer.anchors)
     head = [
         f"anchor {a} of {count} at row {row}, column {column} of the {height} x {width} map: {corners(anchors[i])}",

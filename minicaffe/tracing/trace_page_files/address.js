@@ -29,6 +29,7 @@ function addressOf({view, layer: i, step, detection}) {
     if (c !== usual.c) words.set("channel", c);
     if (ph !== usual.ph || pw !== usual.pw) words.set("bin", `${ph},${pw}`);
   }
+  if (layer.targets) for (const [name, value] of Object.entries(targetWords(layer))) words.set(name, value);
   if (view !== "layers") {
     words.set("view", view);
     if (detection !== null) words.set("detection", detection);
@@ -50,7 +51,8 @@ function placeOf(words) {
   if (i < 0) return {};
   const whole = (text) => (/^\d+$/.test(text ?? "") ? Number(text) : null);
   lastRoi.r = whole(words.get("roi")) ?? lastRoi.r;
-  const {name, roi} = trace.layers[i];
+  const {name, roi, targets} = trace.layers[i];
+  if (targets) takeTargetWords(trace.layers[i], words);
   if (roi) {
     const [ph, pw] = (words.get("bin") ?? "").split(",").map(whole);
     const place = usualPlace(roi);

@@ -20,7 +20,7 @@ function cellsView(blob, role, what) {
   const mark = el("i", {class: "cell-mark", hidden: true});
   const text = el("p", {class: "mono cell-text", "aria-live": "polite"});
   const isMap = what !== "filter";
-  const photo = isMap ? fieldStage() : null;
+  const photo = isMap && !tiles.form ? fieldStage() : null; // no pixel counts for a target
   const box = el("div", {class: "cell-view", hidden: true}, el("div", {class: "cell-words"}, text), photo?.figure);
   let chosen = null;
   let explanation = null; // of the chosen cell
@@ -36,8 +36,9 @@ function cellsView(blob, role, what) {
     const canvas = grid.querySelector(`canvas[data-map="${at.map}"]`);
     if (canvas) markCell(mark, canvas, tiles, at);
     const place = blockOf(tiles, at, blob.shape);
-    text.replaceChildren(el("strong", {}, placeText(tiles, at, place, isMap)), ` ${valueText(blob, exact, bytes, at)}`);
-    if (isMap) {
+    text.replaceChildren(el("strong", {}, placeText(tiles, at, place, what)), ` ${valueText(blob, exact, bytes, at)}`);
+    if (tiles.form) box.dataset.cell = `${at.map},${at.y},${at.x}`;
+    else if (isMap) {
       const writer = role.startsWith("bottom") ? writersOf(layer, blob.name)[0] : layer;
       const field = writer === undefined ? null : receptiveField(writer, blob.name, place.rows, place.columns);
       text.append(el("br"), field ? `receptive field: ${fieldText(field)}` : "it depends on no pixel");
@@ -50,7 +51,12 @@ function cellsView(blob, role, what) {
   const choose = (at) => {
     chosen = at;
     explanation = null;
+    if (at && tiles.form && trace.layers[layer].targets) {
+      const {rows, columns} = blockOf(tiles, at, blob.shape);
+      showAnchor?.(rows[0], columns[0], tiles.form === "labels" ? at.map : at.map >> 2);
+    }
     box.classList.toggle("is-chosen", Boolean(at));
+    element.dataset.chosen = at ? [at.map, at.y, at.x] : "";
     show(at);
   };
   grid.addEventListener("pointermove", (event) => {
@@ -112,20 +118,19 @@ function blockOf(tiles, {y, x}, shape) {
   return {rows: run(y, height), columns: run(x, width)};
 }
 
-function placeText(tiles, at, {rows, columns}, isMap) {
+function placeText(tiles, at, {rows, columns}, what) {
   const along = (places) => (places.length > 1 ? `${places[0]}–${places.at(-1)}` : `${places[0]}`);
-  const map = isMap ? `channel ${at.map}` : mapName(tiles, at.map, "filter");
+  const map = mapName(tiles, at.map, what);
   return `${map}, row ${along(rows)}, column ${along(columns)}:`;
 }
 
 /** The value where the page has the numbers, else what the picture says. */
 function valueText(blob, values, pixels, {map, y, x}) {
   const {tiles} = blob;
-  if (values && tiles.shrunk === 1) {
-    const [, , height, width] = blob.shape;
-    return number(values[(map * height + y) * width + x], 7); // the maps are those of the first image
-  }
-  const pixel = pixels[(map * tiles.height + y) * tiles.width + x];
+  const place = (map * tiles.height + y) * tiles.width + x;
+  if (values && tiles.shrunk === 1) return number(values[place], 7); // the maps are those of the first image
+  const pixel = pixels[place];
+  if (tiles.form === "labels") return number(pixel / 127 - 1);
   if (pixel === 255) return "not finite";
   const step = (tiles.high - tiles.low) / 254;
   const mean = tiles.shrunk > 1 ? ", the mean of these" : "";
@@ -161,20 +166,27 @@ function explainIt(i, blob, role, channel, {rows, columns}) {
   const top = layer.tops.indexOf(blob.name);
   if (role !== "top data" || top < 0 || !layer.bottoms.length) return [];
   if (!layer.covered) return [el("br"), `explain does not cover ${layer.type}`];
-  const at = [0, channel, rows[rows.length >> 1], columns[columns.length >> 1]];
+  const [row, column] = [rows[rows.length >> 1], columns[columns.length >> 1]];
+  const isLabels = blob.tiles.form === "labels"; // their maps are below each other in one channel
+  const at = isLabels ? [0, 0, channel * blob.tiles.height + row, column] : [0, channel, row, column];
   const {example} = layer;
-  const [, c, y, x] = top === 0 && example ? example.at : [];
+  const [, c, y, x] = top === 0 && example && !isLabels ? example.at : [];
   if (c === channel && rows.includes(y) && columns.includes(x)) return [el("br"), "its arithmetic: ", ...explainedBy(example)];
   if (trace.live) return [el("br"), "its arithmetic: ", asked(layer.name, top, at)];
   return [el("br"), "its arithmetic: ", el("code", ...commandFor(layer, top, at))];
 }
 
 function commandFor(layer, top, at) {
+  const text = commandText("explain", [layer.name], `--at ${at.join(",")}`, top ? `--top ${top}` : "");
+  return [{class: "command", tabindex: 0}, text];
+}
+
+/** A command for the page's net: more arguments after its files, more options after its own. */
+function commandText(name, given = [], ...options) {
   const {net} = trace;
   const quoted = (text) => (/^[\w./:=,+-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
-  const files = [net.file, ...net.weights, layer.name].map(quoted);
-  const parts = ["minicaffe explain", ...files, net.options, "--at", at.join(","), top ? `--top ${top}` : ""];
-  return [{class: "command", tabindex: 0}, parts.filter(Boolean).join(" ")];
+  const files = [net.file, ...net.weights, ...given].map(quoted);
+  return [`minicaffe ${name}`, ...files, net.options, ...options].filter(Boolean).join(" ");
 }
 
 /** The lines of an example, and a way to its sum. */

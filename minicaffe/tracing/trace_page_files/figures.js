@@ -51,15 +51,17 @@ function captionOf(what) {
   return [net.name || net.file, ...place, what, ...way].join(", ");
 }
 
-/** An SVG element of the stages, tiles and captions in `root`, placed as on the page. */
+/** An SVG element of the stages, tiles, colour bars and captions in `root` (one or more elements), placed as on the page. */
 function figureOf(root, what) {
-  const stages = [...root.querySelectorAll(".stage")].map(stagePart);
-  const tiles = [...root.querySelectorAll("canvas[data-map]")].map((canvas) => ({
+  const all = (selector) => [root].flat().flatMap((each) => [...each.querySelectorAll(selector)]);
+  const stages = all(".stage").map(stagePart);
+  const bars = all(".scale-bar").map(barPart);
+  const tiles = all("canvas[data-map]").map((canvas) => ({
     rect: canvas.getBoundingClientRect(),
     drawn: (x, y) => imageOf(canvas, x, y),
   }));
-  const texts = [...root.querySelectorAll("figcaption")].flatMap(linesOf);
-  const parts = [...stages, ...tiles, ...texts].filter(({rect}) => rect.width && rect.height);
+  const texts = all("figcaption").flatMap(linesOf);
+  const parts = [...stages, ...bars, ...tiles, ...texts].filter(({rect}) => rect.width && rect.height);
   const left = Math.min(...parts.map(({rect}) => rect.left));
   const top = Math.min(...parts.map(({rect}) => rect.top));
   const width = Math.max(...parts.map(({rect}) => rect.right)) - left;
@@ -99,7 +101,18 @@ function stagePart(stage) {
   return {rect, drawn};
 }
 
-const GEOMETRY = ["x", "y", "width", "height", "x1", "y1", "x2", "y2", "cx", "cy", "r"];
+/** A bar of colours; its numbers are dark, as the paper is white. */
+function barPart(bar) {
+  const drawn = (x, y) => {
+    const copies = styledChildren(bar, 1);
+    for (const copy of copies) if (copy.localName === "text") copy.setAttribute("fill", INK);
+    return svg("svg", {x, y, width: BAR.width, height: bar.clientHeight, overflow: "visible"}, copies);
+  };
+  return {rect: bar.getBoundingClientRect(), drawn};
+}
+
+const INK = "#1d1f21";
+const GEOMETRY = ["x", "y", "width", "height", "x1", "y1", "x2", "y2", "cx", "cy", "r", "d"];
 const STYLES = ["fill", "fill-opacity", "stroke", "stroke-opacity", "opacity"];
 const TEXT_STYLES = ["font-family", "font-size", "font-weight", "text-anchor"];
 
@@ -159,7 +172,7 @@ function linesOf(caption) {
   }));
 }
 
-const textOf = (text, x, y, font) => svg("text", {x, y, fill: "#1d1f21", "font-family": "sans-serif", ...font}, text);
+const textOf = (text, x, y, font) => svg("text", {x, y, fill: INK, "font-family": "sans-serif", ...font}, text);
 
 /** Lines of at most `room` characters. */
 function wrapped(text, room) {

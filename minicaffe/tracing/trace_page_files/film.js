@@ -276,13 +276,13 @@ pressKeys({
   End: () => goTo(film.frames.length - 1),
   " ": toggle,
 });
-offerKeys(opener, {
+offerKeys(opener, () => ({
   Anywhere: [
     ["← →", "the frame before, after"],
     ["Home End", "the first, the last frame"],
     ["Space", "play, pause"],
     ["?", "this list"],
   ],
-});
+}));
 draw();
 document.documentElement.dataset.ready = "";

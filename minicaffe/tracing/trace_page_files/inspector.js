@@ -40,7 +40,7 @@ function inspector(root, layer, arrays, backward) {
     el("h3", {}, "ROI inspector"),
     controls.element,
     el("div", {class: "views"}, [views.image.figure, views.map.figure, views.output.figure]),
-    legend(roi, backward),
+    ...legend(roi, backward),
     saveButtons(() => root.querySelector(".views"), "the ROI inspector"),
     text,
     backward ? "" : poolsView(roi, arrays, () => state),
@@ -167,12 +167,12 @@ function between(edges, v) {
   return i < 0 ? null : i;
 }
 
-/** The smallest roi around a point of the net's input; if it is chosen already, the next larger one. */
-function roiAt(arrays, [x, y], current) {
+/** The smallest roi around a point of the net's input, of those shown; if it is chosen already, the next larger one. */
+function roiAt(arrays, [x, y], current, isShown = () => true) {
   const around = [];
   for (let r = 0; r < arrays.rois.shape[0]; r++) {
     const [, x1, y1, x2, y2] = row(arrays.rois, r);
-    if (x1 <= x && x <= x2 && y1 <= y && y <= y2) around.push([(x2 - x1) * (y2 - y1), r]);
+    if (isShown(r) && x1 <= x && x <= x2 && y1 <= y && y <= y2) around.push([(x2 - x1) * (y2 - y1), r]);
   }
   around.sort((a, b) => a[0] - b[0]);
   const at = around.findIndex(([, r]) => r === current);
@@ -181,14 +181,14 @@ function roiAt(arrays, [x, y], current) {
 
 function legend(roi, backward) {
   const keys = [
-    ["dashed", readsBins(roi) ? "the roi before rounding" : "the roi (not rounded)"],
+    ["dashed", "the roi on the image, to the end of its last pixel"],
     ["grid", readsBins(roi) ? "the bins' edges before rounding (dashed) and the cells they take (solid)" : "the bins"],
     ["chosen", "the chosen bin"],
     readsBins(roi) ? null : ["sample", "samples"],
     takesMaximum(roi) ? ["winner", "the maximum"] : null,
     backward ? [null, "Click a cell of the map to see its gradient from each bin."] : null,
   ].filter(Boolean);
-  return legendOf(keys);
+  return [legendOf(keys), el("p", {class: "quiet conventions"}, CONVENTIONS[roi.kind])];
 }
 
 const MOST_CONTRIBUTIONS = 20;

@@ -13,17 +13,22 @@ function drawMap(view, roi, arrays, state, bin, backward) {
   if (bin.channel < stored) {
     range = rangeOf(source, bin.channel * height * width, height * width);
     view.paint(mapCanvas(source, bin.channel * height * width, height, width, ...range), 0, 0, width, height);
-    view.say(`channel ${bin.channel} · ${scaleText(...range)}`);
+    view.say(`channel ${bin.channel}`);
   } else view.say(`channel ${bin.channel} is not in the page`);
+  view.scale(bin.channel < stored ? range : null);
   if (state.close === "bin") {
     const [x1, y1, x2, y2] = readSpan(bin) ?? boxes.used;
     view.look(x1 - 0.5, y1 - 0.5, x2 - x1 + 1, y2 - y1 + 1);
-  } else if (state.close === "roi") {
-    const [x1, y1, x2, y2] = boxes.plain.map((v, i) => (i < 2 ? Math.min : Math.max)(v, boxes.used[i]));
+  } else if (state.close === "map") view.look(0, 0, width, height);
+  else {
+    const [x1, y1, x2, y2] = state.around ?? surrounding([boxes.plain, boxes.used]);
     view.look(x1 - 1.5, y1 - 1.5, Math.max(x2 - x1, 1) + 3, Math.max(y2 - y1, 1) + 3);
-  } else view.look(0, 0, width, height);
+  }
   view.draw(mapOverlay(roi, arrays, state, bin, boxes, backward, range, view.grain()));
 }
+
+/** The box around some boxes. */
+const surrounding = (boxes) => [0, 1, 2, 3].map((i) => (i < 2 ? Math.min : Math.max)(...boxes.map((box) => box[i])));
 
 /** The box around the cells that a bin reads, or null. */
 function readSpan(bin) {
@@ -132,6 +137,7 @@ function drawOutput(view, roi, arrays, state, backward) {
     const value = number(values[first + state.ph * width + state.pw]);
     view.say(`roi ${state.r}, channel ${state.c}, bin (${state.ph}, ${state.pw}) = ${value}`);
   } else view.say(`channel ${state.c} is not in the page`);
+  view.scale(values && first !== null ? range : null);
   view.draw(
     box(0, 0, width, height, {class: "area"}),
     cellTexts(cells, range, view.grain()),

@@ -14,14 +14,14 @@ function pressKeys(keys, signal) {
   document.addEventListener("keydown", press, {signal});
 }
 
-/** groups: {title: [[keys, what they do]]}; those that are null are left out. */
+/** groups(): {title: [[keys, what they do]]}; those that are null are left out. */
 function offerKeys(opener, groups) {
-  opener.addEventListener("click", () => showKeys(groups));
+  opener.addEventListener("click", () => showKeys(groups()));
   document.addEventListener("keydown", (event) => {
     const writes = event.target.closest("input:not([type=range], [type=checkbox]), textarea, select, dialog");
     if (event.key !== "?" || writes) return;
     event.preventDefault();
-    showKeys(groups);
+    showKeys(groups());
   });
 }
 

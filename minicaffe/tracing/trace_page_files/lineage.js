@@ -100,7 +100,7 @@ function detectionsOf(way, run) {
     const box = rowBox(way.found.boxes, row);
     const pixels = way.found.unit ? box : box.map((v, k) => clamp(v * sizes[k % 2], 0, sizes[k % 2] - 1));
     const group = way.found.groups[row];
-    return {class: way.classes[group], class_index: group, score: way.found.scores[row], box: pixels, row};
+    return {class: trace.classes[group], class_index: group, score: way.found.scores[row], box: pixels, row};
   });
 }
 
@@ -112,7 +112,7 @@ function stepsBack(way, nms, run, row) {
   const source = nms.sources[row];
   const found = run.by[row] < 0 ? "detection" : "suppressed box";
   if (nms === way.last) {
-    const texts = [`${way.classes[nms.groups[row]]} ${number(nms.scores[row])}, x1, y1, x2, y2 ${boxText(rowBox(nms.boxes, row))} of the photo`];
+    const texts = [`${trace.classes[nms.groups[row]]} ${number(nms.scores[row])}, x1, y1, x2, y2 ${boxText(rowBox(nms.boxes, row))} of the photo`];
     steps.push({name: found, box: pictured(way, nms, rowBox(nms.boxes, row)), texts: [...texts, fateText(way, nms, run, row)], source});
     if (!way.first) return [...steps, {name: `roi ${source}`, box: null, texts: classTexts(way, source), source}];
     const proposal = way.proposed.kept[source];
@@ -125,7 +125,7 @@ function stepsBack(way, nms, run, row) {
   const ofRois = Boolean(way.last);
   const first = nms.groups.indexOf(nms.groups[row]);
   const rank = `number ${row - first} by score, ${number(nms.scores[row])}`;
-  const label = ofRois ? "" : `${way.classes[nms.groups[row]]}, `;
+  const label = ofRois ? "" : `${trace.classes[nms.groups[row]]}, `;
   steps.push({
     name: !ofRois ? found : roi < 0 ? "no roi" : `roi ${roi}`,
     box: pictured(way, nms, rowBox(nms.boxes, row)),
@@ -167,7 +167,7 @@ function classTexts(way, roi) {
   const order = Array.from(scores.keys()).sort((a, b) => scores[b] - scores[a]);
   return order.slice(0, 5).map((k) => {
     const moved = k && way.moves ? `, moved by ${boxText(rowBox(way.moves, roi * classes + k))}` : "";
-    return `${k ? way.classes[k] ?? `class ${k}` : "background"} ${number(scores[k])}${moved}`;
+    return `${k ? trace.classes[k] ?? `class ${k}` : "background"} ${number(scores[k])}${moved}`;
   });
 }
 

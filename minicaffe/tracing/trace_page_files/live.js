@@ -1,6 +1,7 @@
 // Changes, if the page takes them: the prototxt, the photo, a dragged roi. Each is sent to the net, which runs again,
 // and the page shows the new trace.
 
+const CHANGES = "Edit the prototxt, drop a photo, or drag a roi of an ROI layer.";
 const EDGE = 8; // pixels from a roi's edge in which a drag moves that edge; at most a quarter of the roi
 
 /** Sends a change or a question and hands the answer to `take`; what comes while one is under way waits, and only the last. */
@@ -31,24 +32,90 @@ const sender = {
 
 /** The worker in which Python runs, where no server does (live_server.py). */
 let python = null;
+let isLoading = false;
 
-const told = (message) =>
+const STALLED = 60_000; // ms without a byte after which the network has failed
+
+/** Send the worker a message; promise of its answer. loading: gets its reports before. */
+const told = (message, loading) =>
   new Promise((resolve) => {
-    python.onmessage = ({data}) => resolve(JSON.parse(data));
-    python.onerror = (event) => resolve({error: `Python does not run here: ${event.message ?? "worker.js cannot be loaded"}`});
+    python.onmessage = ({data}) => {
+      const answer = JSON.parse(data);
+      if ("loading" in answer) loading(answer);
+      else resolve(answer);
+    };
+    python.onerror = (event) => resolve({error: event.message || "the browser does not start worker.js"});
     python.postMessage(message);
   });
 
 async function startPython() {
-  say("Python is being loaded …");
-  sender.busy = true;
-  python = new Worker("worker.js");
-  const {error} = await told(trace.live.python);
-  if (error) return say(error, true);
-  say("ready");
+  sender.busy = isLoading = true;
+  tourNote();
+  const error = await whyWithoutPython();
+  isLoading = false;
+  if (error) return withoutPython(error);
+  say(`Ready. ${CHANGES}`);
   sender.busy = false;
+  tourNote();
   const {next} = sender;
   if (next) sender.send(...next);
+}
+
+/** Load Python and show how much has come; why it does not run, "" if it does. */
+async function whyWithoutPython() {
+  if (location.protocol === "file:") return "the page is opened as a file, so serve its folder with python -m http.server";
+  if (!window.WebAssembly) return "this browser has no WebAssembly";
+  try {
+    python = new Worker("worker.js");
+  } catch (error) {
+    return error.message;
+  }
+  const whole = trace.live.python.bytes;
+  const bar = el("progress", {max: whole, value: 0, "aria-label": "Python is being loaded"});
+  const count = quiet("");
+  const line = el("p", {class: "row"}, bar, count);
+  document.getElementById("live-says").after(line);
+  let timer;
+  const answer = await new Promise((resolve) => {
+    const silent = () => resolve({error: `nothing has arrived for ${STALLED / 1000} seconds`});
+    const loading = ({loading: part, bytes}) => {
+      clearTimeout(timer);
+      if (part) timer = setTimeout(silent, STALLED); // else all is there
+      say(part ? `Python is being loaded: ${part} …` : "Python is there and runs the net …");
+      bar.value = bytes;
+      count.textContent = `${Math.round(bytes / 1e6)} of about ${Math.round(whole / 1e6)} MB`;
+    };
+    loading({loading: "Pyodide", bytes: 0});
+    told(trace.live.python, loading).then(resolve);
+  });
+  clearTimeout(timer);
+  line.remove();
+  if (answer.error) python.terminate();
+  return answer.error ?? "";
+}
+
+/** Make the page that of a trace, and say why, and how the reader can go on. */
+function withoutPython(reason) {
+  const {gallery} = trace.live.python;
+  trace.live = null;
+  document.getElementById("live").hidden = true;
+  const other = gallery ? [", or see ", el("a", {class: "link", href: gallery}, "the gallery")] : [];
+  const text = el(
+    "p",
+    {},
+    `Python cannot run here (${reason}): this page shows the first pass and its tours, but you cannot change the net. `,
+    "To change it, install minicaffe (",
+    el("code", {}, "pip install -e ."),
+    " in a clone of its repository) and run ",
+    el("code", {class: "command", tabindex: 0}, commandText("live")),
+    other,
+    ".",
+  );
+  const banner = el("section", {id: "without-python", class: "notes", role: "alert"}, text);
+  document.getElementById("timeline").before(banner);
+  if (!guided.tour) banner.scrollIntoView({block: "nearest"});
+  open(views[1], {...state}); // what asks Python gives way to commands
+  if (guided.tour) openCard(guided.tour, guided.stop);
 }
 
 async function answered(wanted) {
@@ -69,12 +136,12 @@ function say(text, isError = false) {
   line.classList.toggle("loud", isError);
 }
 
-/** The trace of an answer: what it leaves out is as in the one that is shown. */
-function completed({trace: found, arrays, kept, number}) {
+/** The trace of an answer: what it leaves out is as in the one that is shown. Tours are of the first pass. */
+function completed({trace: found, arrays, kept, number, is_first: isFirst}) {
   referTo(fromBase64(arrays).buffer, found);
-  trace.live.shown = number;
+  Object.assign(trace.live, {shown: number, is_first: isFirst});
   const whole = (part) => [...trace[part].slice(0, kept[part]), ...found[part]];
-  return {...trace, ...found, layers: whole("layers"), steps: whole("steps")};
+  return {...trace, ...found, tours: trace.tours, layers: whole("layers"), steps: whole("steps")};
 }
 
 /** Show the trace of an answer, at the same layer and step. */
@@ -89,12 +156,19 @@ function showAnswer(answer, change) {
   const place = found < 0 ? firstPlace() : {layer: found, step: stepFor(found, kind)};
   open("prototxt" in change ? null : views[1], {...place, view: resultKind() ? view : "layers"});
   setTimeout(() => (panel.scrollTop = top)); // after the inspector has drawn
+  if (answer.is_first) {
+    document.querySelector("#live textarea").value = answer.prototxt;
+    guided.since = performance.now(); // the tour's target is drawn anew
+  }
   say(answer.ran);
+  tourNote();
 }
 
 function liveView(root) {
   if (trace.live.python) queueMicrotask(startPython);
   root.hidden = false;
+  const gallery = trace.live.python?.gallery;
+  if (gallery) document.querySelector(".actions").prepend(el("a", {class: "link", href: gallery}, "Gallery"));
   const text = el("textarea", {spellcheck: "false", rows: 12, "aria-label": `The prototxt, ${trace.live.file}`});
   text.value = trace.live.prototxt;
   const run = () => sender.send({prototxt: text.value});
@@ -111,10 +185,10 @@ function liveView(root) {
   const area = el("label", {class: "drop"}, el("strong", {}, "Drop a photo or a prototxt here"), quiet("or choose a file"), file);
   root.append(
     area,
-    el("p", {id: "live-says", class: "quiet", role: "status"}, "Edit the prototxt, drop a photo, or drag a roi of an ROI layer."),
+    el("p", {id: "live-says", class: "quiet", role: "status"}, CHANGES),
     el(
       "details",
-      {open: true},
+      {open: innerWidth > 820}, // on a phone the net comes first
       el("summary", {}, "The prototxt"),
       text,
       el("div", {class: "row"}, el("button", {type: "button", onclick: run}, "Run"), quiet("Ctrl+Enter")),
@@ -134,7 +208,7 @@ function liveView(root) {
 
 /** Take a file that was dropped anywhere or chosen: a prototxt by its name, else a photo. */
 function takeFile(file, edit) {
-  if (!file) return;
+  if (!file || !trace.live) return;
   const isText = /\.(prototxt|pt|pbtxt)$/i.test(file.name);
   const reader = new FileReader();
   const photo = () => sender.send({photo: reader.result.split(",")[1] ?? ""});

@@ -130,6 +130,7 @@ function open(graph, place) {
 /** The keys of this page, by what has the focus. */
 function pageKeys() {
   const isRoi = trace.layers.some((layer) => layer.roi);
+  const hasTargets = trace.layers.some((layer) => layer.targets);
   return {
     Anywhere: [["← →", "the step before, after"], ["Home End", "the first, the last step"], ["Space", "play, pause"], ["?", "this list"]],
     "In the graph": [["↑ ↓", "the layer before, after"]],
@@ -139,13 +140,19 @@ function pageKeys() {
       ["← → ↑ ↓", "on the map and the output: choose the bin; in Backward on the map: a cell"],
       ...(trace.live ? [["← → ↑ ↓", "on the image: move the roi; with Shift its end"]] : []),
     ],
+    "On anchors and sampled rois": hasTargets && [
+      ["← → ↑ ↓", "choose a cell of anchors"],
+      ["[ ]", "the anchor or the roi before, after"],
+      ["Esc", "leave it"],
+    ],
     "In a tour": trace.tours.length ? [["← →", "the stop before, after"], ["Esc", "end the tour"]] : null,
     "In the editor": trace.live && [["Ctrl Enter", "run"]],
   };
 }
 
+document.getElementById("loading").remove();
 listenToHeader();
-offerKeys(document.getElementById("open-keys"), pageKeys());
+offerKeys(document.getElementById("open-keys"), pageKeys);
 panelAfterClick();
 offerTours(document.querySelector(".actions"));
 followAddress();

@@ -30,6 +30,7 @@ function layerPanel({layer: i, step: s}) {
     kind === "backward" ? el("p", {class: "quiet gradient-of"}, `gradients of ${trace.net.gradient || "what the program put into the tops' diffs"}`) : null,
     layer.name === trace.lineage?.layer && trace.lineage.last && running ? proposalsCard() : null,
     layer.roi && running ? inspectorView(layer, kind === "backward") : null,
+    layer.targets && kind === "forward" ? targetsCard(layer) : null,
     ...[...(kind === "backward" ? topDiffs(layer, i) : []), ...(step?.blobs ?? [])].map((blob) =>
       blobCard(blob, `${blob.role} ${blob.part}`),
     ),
@@ -149,7 +150,7 @@ function blobCard(blob, role, what = "channel") {
     ),
     notFinite(blob),
     el("div", {class: "row numbers"}, statistics(blob), blob.histogram ? histogramView(blob.histogram) : null),
-    blob.tiles ? cellsView(blob, role, what) : null,
+    blob.tiles ? cellsView(blob, role, blob.tiles.form === "labels" ? "anchor" : what) : null,
     blob.values ? valuesView(blob) : null,
   );
 }

@@ -21,12 +21,25 @@ function colourOf(value, low, high) {
 
 const scaleText = (low, high) => `${number(low, 3)} to ${number(high, 3)}, 0 is black`;
 
-/** The scale from low to high as a bar between its ends. */
+const BAR = {width: 132, height: 9, steps: 44};
+
+/** The scale from low to high as a bar of colours, with the values at its ends and 0. */
 function scaleBar(low, high) {
-  const width = 60;
-  const bar = paintedCanvas(8, width, (i) => colourOf(low + ((high - low) * (i % width)) / (width - 1), low, high));
-  filled(bar, {class: "scale-bar", "aria-hidden": "true"}, []);
-  return el("span", {class: "quiet", title: scaleText(low, high)}, `${number(low, 3)} `, bar, ` ${number(high, 3)}`);
+  const {width, height, steps} = BAR;
+  const step = width / steps;
+  const at = (value) => ((value - low) / (high - low || 1)) * width;
+  const parts = Array.from({length: steps}, (_, i) => {
+    const [r, g, b] = colourOf(low + ((high - low) * i) / (steps - 1), low, high);
+    return svg("rect", {x: i * step, y: 0, width: step + 0.5, height, fill: `rgb(${r},${g},${b})`}); // no gap between two
+  });
+  const ends = low === high ? [low] : low < 0 && high > 0 ? [low, 0, high] : [low, high];
+  const marks = ends.map((value) => {
+    const x = at(value);
+    const anchor = x === 0 ? "start" : x === width ? "end" : "middle";
+    return svg("text", {x, y: height + 12, "text-anchor": anchor}, number(value, 3));
+  });
+  const size = {width, height: height + 15};
+  return svg("svg", {...size, class: "scale-bar", role: "img", "aria-label": `Colours: ${scaleText(low, high)}`}, parts, marks);
 }
 
 /** A canvas of `values` (height * width from `offset`). */
@@ -79,12 +92,11 @@ function tilesView(tiles, what) {
   const back = button("‹", `previous ${what}s`, () => move(-perPage), {disabled: true});
   const on = button("›", `next ${what}s`, () => move(perPage), {disabled: stored <= perPage});
   const shrunk = tiles.shrunk > 1 ? quiet(`shrunk ${tiles.shrunk} times`) : null;
-  const about = [scaleBar(tiles.low, tiles.high), shrunk];
+  const bar = tiles.form === "labels" ? legendOf(LABEL_KEYS) : el("span", {}, scaleBar(tiles.low, tiles.high));
   grid.style.minHeight = `${Math.ceil(size.height + 18)}px`; // its height before it is drawn, so that the page does not jump
-  return whenSeen(
-    el("div", {class: "tiles-view"}, el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, about, saveButtons(() => grid, `the ${what}s`)), grid),
-    draw,
-  );
+  const save = saveButtons(() => [bar, grid], `the ${what}s`);
+  const head = el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, bar, shrunk, save);
+  return whenSeen(el("div", {class: "tiles-view"}, head, grid), draw);
 }
 
 /** The displayed size of a tile: small maps grow by whole factors, large ones shrink to 160 pixels. */
@@ -94,12 +106,27 @@ function tileSize(height, width) {
   return {height: height * scale, width: width * scale};
 }
 
-const mapName = (tiles, i, what) =>
-  tiles.per > 1 ? `output ${Math.floor(i / tiles.per)}, input ${i % tiles.per}` : `${what} ${i}`;
+function mapName(tiles, i, what) {
+  if (tiles.form === "boxes") return `anchor ${i >> 2}, ${MOVES[i % 4]}`;
+  return tiles.per > 1 ? `output ${Math.floor(i / tiles.per)}, input ${i % tiles.per}` : `${what} ${i}`;
+}
+
+/** The colours of the labels −1, 0 and 1, as the legend has them. */
+const LABEL_COLOURS = [
+  [124, 130, 136, 255],
+  [226, 59, 59, 255],
+  [26, 163, 82, 255],
+];
+const LABEL_KEYS = [
+  ["target-positive", "1: an object"],
+  ["target-negative", "0: background"],
+  ["target-ignored", "−1: ignored"],
+];
 
 /** A canvas of map i of these tiles. */
-function tileCanvas({height, width, low, high}, pixels, i) {
+function tileCanvas({height, width, low, high, form}, pixels, i) {
   const count = height * width;
+  if (form === "labels") return paintedCanvas(height, width, (p) => LABEL_COLOURS[pixels[i * count + p] / 127]);
   return paintedCanvas(height, width, (p) => {
     const pixel = pixels[i * count + p];
     return colourOf(pixel === 255 ? NaN : low + (pixel * (high - low)) / 254, low, high);
@@ -109,9 +136,10 @@ function tileCanvas({height, width, low, high}, pixels, i) {
 function tile(tiles, pixels, i, what) {
   const {low, high} = tiles;
   const canvas = tileCanvas(tiles, pixels, i);
-  const text = `${mapName(tiles, i, what)}: ${scaleText(low, high)}`;
+  const isLabels = tiles.form === "labels";
+  const text = `${mapName(tiles, i, what)}: ${isLabels ? "labels 1, 0 and −1" : scaleText(low, high)}`;
   filled(canvas, {role: "img", "aria-label": text, "data-map": i}, []);
-  return el("figure", {class: "tile", title: text}, canvas, el("figcaption", {class: "quiet"}, i));
+  return el("figure", {class: "tile", title: text}, canvas, el("figcaption", {class: "quiet"}, tiles.form === "boxes" ? `${i >> 2} ${MOVES[i % 4]}` : i));
 }
 
 /** Bars of a histogram {low, high, counts}. */

@@ -25,7 +25,8 @@ function poolsBody(roi, arrays, {r, c, ph, pw}) {
     "aria-label": "The roi: drag it, or a corner of it; arrow keys move it, with Shift its end",
   });
   const pools = POOLS.map((pool) => {
-    return {...pool, view: stage(pool.name), values: stage("The values"), words: el("p", {class: "mono"})};
+    const [area, words] = ["mono area-line", "mono"].map((name) => el("p", {class: name}));
+    return {...pool, view: stage(pool.name), values: stage("The values"), area, words};
   });
   const settingsOf = (pool) => {
     const sensitive = pool.kind.startsWith("psroi");
@@ -36,12 +37,14 @@ function poolsBody(roi, arrays, {r, c, ph, pw}) {
   const draw = () => {
     fields.follow();
     drawDragged(photo, roi, arrays, asked.corners);
-    for (const pool of pools) {
-      const settings = settingsOf(pool);
-      const planned = plannedArrays(settings, asked.corners.map(f32), arrays.map);
-      const [ph, pw] = [asked.ph, asked.pw].map((p, axis) => Math.min(p, settings.pooled[axis] - 1));
-      drawPool(pool, settings, planned, {...asked, r: 0, close: "roi", ph, pw});
-    }
+    const settings = pools.map(settingsOf);
+    const planned = settings.map((each) => plannedArrays(each, asked.corners.map(f32), arrays.map));
+    const boxes = planned.map((each, i) => drawnBoxes(settings[i], each, 0));
+    const around = surrounding(boxes.flatMap(({plain, used}) => [plain, used]));
+    pools.forEach((pool, i) => {
+      const [ph, pw] = [asked.ph, asked.pw].map((p, axis) => Math.min(p, settings[i].pooled[axis] - 1));
+      drawPool(pool, settings[i], planned[i], {...asked, r: 0, around, ph, pw});
+    });
   };
   const fields = poolFields(roi, arrays, asked, set);
   drag(photo, () => asked.corners, (corners) => set({corners}));
@@ -61,11 +64,17 @@ function poolsBody(roi, arrays, {r, c, ph, pw}) {
     : `This is no score map: the position-sensitive pools take its ${stored} channels in turn, for ${group} × ${group} bins.`;
   return [
     el("p", {class: "quiet"}, `Each pool cuts the roi into ${height} × ${width} bins, on the map above. ${maps}`),
+    el(
+      "p",
+      {class: "quiet"},
+      "The white dashed frame is the same in all: the roi on the image, from the start of its first pixel to the end of its last. " +
+        "The blue lines divide what the pool makes of it.",
+    ),
     el("div", {class: "pool-head"}, photo.figure, fields.element),
     el(
       "div",
       {class: "pool-list"},
-      pools.map((pool) => el("section", {"data-pool": pool.kind}, pool.view.figure, pool.values.figure, pool.words)),
+      pools.map((pool) => el("section", {"data-pool": pool.kind}, poolParts(pool))),
     ),
   ];
 }
@@ -138,15 +147,25 @@ function drawDragged(view, roi, arrays, corners) {
   view.draw(trace.image ? null : box(0, 0, ...size, {class: "area"}), edges, handles);
 }
 
-function drawPool({view, values, words}, roi, arrays, at) {
+const poolParts = ({kind, view, values, area, words}) => [
+  view.figure,
+  el("p", {class: "quiet conventions"}, CONVENTIONS[kind]),
+  area,
+  values.figure,
+  words,
+];
+
+function drawPool({view, values, area, words}, roi, arrays, at) {
   const [height, width] = roi.pooled;
   const bins = Array.from({length: height * width}, (_, i) => readBin(roi, arrays, 0, at.c, Math.floor(i / width), i % width));
   const bin = bins[at.ph * width + at.pw];
   drawMap(view, roi, arrays, at, bin, false);
+  area.textContent = areaLine(drawnBoxes(roi, arrays, 0));
   const numbers = bins.map((each) => (each.stored ? each.value : NaN));
   const range = rangeOf(numbers, 0, numbers.length);
   values.look(-0.1, -0.1, width + 0.2, height + 0.2);
   values.paint(mapCanvas(numbers, 0, height, width, ...range), 0, 0, width, height);
+  values.scale(range);
   values.say(`bin (${at.ph}, ${at.pw}) = ${number(bin.value, 7)}`);
   const cells = numbers.map((value, i) => ({h: Math.floor(i / width), w: i % width, value, strong: false}));
   values.draw(

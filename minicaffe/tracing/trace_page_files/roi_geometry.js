@@ -149,8 +149,9 @@ function touches(roi, arrays, r, axis, p, cell) {
   return places(arrays[axis], r, p).some((place) => neighbours(roi, place, size).some(([k]) => k === cell));
 }
 
-/** The boxes of a roi on the map, in cells: `plain` before rounding, `used` as the layer divides it, and the bins' edges.
- * Cell k covers k to k + 1. A sample at k reads the middle of cell k, so boxes of samples are moved by half a cell. */
+/** The boxes of a roi on the map, in cells: `plain` as it lies on the image, the same for all layers; `used` as the layer
+ * divides it; and the bins' edges. Cell k covers k to k + 1, and so does pixel k of the image: plain goes to the end of the roi's
+ * last pixel. A sample at k reads the middle of cell k, so what is divided for samples is drawn half a cell further. */
 function drawnBoxes(roi, arrays, r) {
   const [, x1, y1, x2, y2] = row(arrays.rois, r);
   const s = roi.spatial_scale;
@@ -158,11 +159,9 @@ function drawnBoxes(roi, arrays, r) {
   const [ph, pw] = roi.pooled;
   const shift = readsBins(roi) ? 0 : 0.5;
   const from = row(readsBins(roi) ? arrays.rounded : arrays.start, r);
-  const more = roi.kind === "max_bins" ? 1 : isPositionSensitive(roi) ? s : 0; // the end is inclusive
-  const plain = [x1 * s, y1 * s, x2 * s + more, y2 * s + more];
   const used = [from[0], from[1], from[0] + pw * binW, from[1] + ph * binH];
   return {
-    plain: plain.map((v) => v + shift),
+    plain: [x1 * s, y1 * s, (x2 + 1) * s, (y2 + 1) * s],
     used: used.map((v) => v + shift),
     rows: Array.from({length: ph + 1}, (_, p) => from[1] + p * binH + shift),
     columns: Array.from({length: pw + 1}, (_, p) => from[0] + p * binW + shift),

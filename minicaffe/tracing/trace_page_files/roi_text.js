@@ -35,6 +35,25 @@ function outputIndex(roi, arrays, {r, c, ph, pw}) {
   return c < kept ? ((r * kept + c) * roi.pooled[0] + ph) * roi.pooled[1] + pw : null;
 }
 
+/** How each kind of layer gets from a roi to what it divides into bins: what it rounds, what it takes as the end. */
+const WHOLE_CELLS = "Each bin takes whole cells: its start is rounded down, its end up.";
+const MIDDLES =
+  "A sample at k reads cell k in its middle, at k + 0.5 here: the lines lie half a cell right of the frame, and below it.";
+const CONVENTIONS = {
+  max_bins: `Rounds the corners to cells of the map, and takes the cell of the end too. ${WHOLE_CELLS}`,
+  max_samples: `Rounds nothing. The end is one cell after x2 and y2. ${MIDDLES}`,
+  mean_samples: `Rounds nothing. The end is x2 and y2. ${MIDDLES} The setting aligned takes this half cell off.`,
+  psroi_bins: `Rounds the corners to pixels of the image, and takes the pixel of the end too. ${WHOLE_CELLS}`,
+  psroi_samples: `Rounds nothing, and takes the pixel of the end too. ${MIDDLES}`,
+};
+
+/** The frame of a roi and what is divided, as numbers of the map. */
+function areaLine({plain, used}) {
+  const span = (box, i) => `${number(box[i], 4)} to ${number(box[i + 2], 4)}`;
+  const side = (box) => `columns ${span(box, 0)}, rows ${span(box, 1)}`;
+  return `The roi: ${side(plain)}. Divided: ${side(used)}.`;
+}
+
 /** How the scaled corners are rounded. */
 function roundingLine(roi, arrays, r, scaled) {
   const start = row(arrays.start, r);

@@ -10,6 +10,7 @@ function stage(title, attributes = {}) {
   let world = [0, 0, 1, 1];
   let picture = null;
   let box = null;
+  const bar = el("div", {});
 
   const place = () => {
     if (!picture) return;
@@ -24,7 +25,7 @@ function stage(title, attributes = {}) {
   return {
     frame,
     overlay,
-    figure: el("figure", {class: "view"}, caption, frame),
+    figure: el("figure", {class: "view"}, caption, frame, bar),
     /** Show at least this rectangle of the world. */
     look(x, y, w, h) {
       const width = Math.max(w, h * ASPECT); // the frame's aspect ratio, with the rectangle in the middle
@@ -46,6 +47,12 @@ function stage(title, attributes = {}) {
     },
     say(text) {
       caption.lastChild.textContent = text;
+    },
+    /** Show the scale of the picture's colours; null: none. */
+    scale(range) {
+      if (bar.dataset.scale === String(range)) return;
+      bar.dataset.scale = String(range);
+      bar.replaceChildren(...(range ? [scaleBar(...range)] : []));
     },
     /** World units per pixel of the frame. */
     grain: () => world[2] / Math.max(frame.clientWidth, 1),

@@ -169,6 +169,7 @@ function sumStages(found) {
 function inputStage({bottom, height, width, tiles, pixels}) {
   const view = stage(`Input ${bottom}`, {"aria-hidden": "true"});
   const has = (channel) => tiles && channel < tiles.page;
+  view.scale(tiles && [tiles.low, tiles.high]);
   let painted = null; // the channel
   const draw = ({channel, row, column}, rows, columns, isAdded) => {
     const [top, left, end, right] = [rows[0], columns[0], rows.at(-1) + 1, columns.at(-1) + 1];
@@ -195,7 +196,7 @@ const MOST_TAPS = 400; // that have a frame each
 function tapsStage({terms, isMax}, key, title) {
   const view = stage(title, {"aria-hidden": "true", "data-taps": key});
   const range = rangeOf(terms.map((term) => term[key]), 0, terms.length);
-  view.say(scaleText(...range));
+  view.scale(range);
   const draw = (taps, height, width, added, best) => {
     const shown = key === "product" ? taps.slice(0, added) : taps;
     const cells = shown.map((tap, t) => ({...tap, value: tap[key], strong: t === added - 1}));

@@ -3,7 +3,7 @@
 const ARROW = 110; // pixels, at most
 const SETTLES = 1200; // ms in which a stop's place is drawn, and its target is kept in view
 
-const guided = {tour: null, stop: 0, since: 0};
+const guided = {tour: null, stop: 0, since: 0, ask: null};
 
 for (const kind of ["wheel", "touchmove"]) {
   addEventListener(kind, () => (guided.since = -SETTLES), {passive: true}); // the reader scrolls: no more of ours
@@ -53,10 +53,16 @@ function removeCard() {
   for (const element of document.querySelectorAll(".tour, .tour-pointer")) element.remove();
 }
 
+/** The stop of the card, as it is on a page whose net runs or does not. */
+function stopHere() {
+  const stop = guided.tour.stops[guided.stop];
+  return trace.live ? stop : {...stop, ...stop.without_python};
+}
+
 function openCard(tour, stop) {
   Object.assign(guided, {tour, stop, since: performance.now()});
   const card = document.querySelector(".tour") ?? newCard();
-  const {title, text} = tour.stops[stop];
+  const {title, text, ask} = stopHere();
   const last = stop === tour.stops.length - 1;
   card.setAttribute("aria-label", `Tour: ${tour.title}`);
   card.querySelector(".tour-where").textContent = `${tour.title}: ${stop + 1} of ${tour.stops.length}`;
@@ -64,11 +70,28 @@ function openCard(tour, stop) {
     el("h2", {}, title),
     ...text.split(/\n\s*\n/).map((paragraph) => el("p", {}, paragraph)),
   );
+  guided.ask = ask && askView(ask, `${tour.name} ${stop}`);
+  card.querySelector(".tour-asks").replaceChildren(...(ask ? [guided.ask.element] : []));
+  tourNote();
   card.querySelector(".tour-back").disabled = stop === 0;
   const next = card.querySelector(".tour-next");
   next.textContent = last ? "Close" : "Next ›";
   card.scrollTop = 0;
   if (!card.contains(document.activeElement) || document.activeElement.disabled) next.focus({preventScroll: true});
+}
+
+/** Say in the card what the reader has to know of the net's runs: Python is not there yet, or the text's numbers are older. */
+function tourNote() {
+  const note = document.querySelector(".tour-note");
+  if (!note) return;
+  const isWaiting = isLoading && stopHere().without_python;
+  const back = () => sender.send({restart: true});
+  const parts = isWaiting
+    ? ["Python is still being loaded: your change runs as soon as it is there."]
+    : trace.live && !trace.live.is_first
+      ? ["The net has run again. The text has the numbers of the first pass. ", button("Back to the first pass", "Run the net as at first", back)]
+      : [];
+  note.replaceChildren(...parts);
 }
 
 function newCard() {
@@ -80,7 +103,8 @@ function newCard() {
   const isLast = () => guided.stop === guided.tour.stops.length - 1;
   const keys = {ArrowLeft: () => by(-1), ArrowRight: () => isLast() || by(1), Escape: closeTour};
   const onkeydown = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+    const writes = event.key !== "Escape" && event.target.closest("input");
+    if (writes || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
     event.preventDefault(); // the timeline has the arrow keys otherwise
     keys[event.key]();
   };
@@ -89,6 +113,8 @@ function newCard() {
     {class: "tour", onkeydown},
     el("div", {class: "row"}, el("p", {class: "tour-where quiet"}), button("✕", "Close the tour (Escape)", closeTour)),
     el("div", {class: "tour-text", "aria-live": "polite"}),
+    el("p", {class: "tour-note", role: "status"}),
+    el("div", {class: "tour-asks"}),
     el(
       "div",
       {class: "row"},
@@ -101,7 +127,8 @@ function newCard() {
   let drawn = "";
   const follow = () => {
     if (!card.isConnected) return;
-    const {point} = guided.tour.stops[guided.stop];
+    guided.ask?.follow();
+    const {point} = stopHere();
     const target = point ? document.querySelector(point) : null;
     if (target && performance.now() - guided.since < SETTLES) bringIntoView(target);
     const places = [target && seenPart(target), card.getBoundingClientRect()].map((rect) => rect && corners(rect));
