@@ -56,6 +56,8 @@ def image_count(layer: DataLayer) -> int:
     if isinstance(layer, RoIData):
         return len(layer.roidb)
     facts = layer.data_fingerprint() if isinstance(layer, PrefetchingLayer) else {}
+    if "windows" in facts:  # WindowData's batches are of windows
+        return 0
     return next((facts[name] for name in COUNTS if facts.get(name)), 0)
 
 

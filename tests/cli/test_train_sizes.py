@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from batches import image, make_database
 from PIL import Image
 from small_rfcn import NAMES, TRAIN, make_small_rfcn, run, write_roidb
 
 from minicaffe.formats.weights import read_weights
+from minicaffe.proto import caffe_pb2
 from minicaffe.training.snapshots import read_state
 
 
@@ -148,3 +151,58 @@ def test_a_mismatch_names_the_option(folder: Path) -> None:
     write_roidb("train.json", 2, ["circle", "square"])
     result = run(*TRAIN, "--iterations", 1)
     assert "has num_classes 4: train --classes 3, or retarget, changes the net" in result.output
+
+
+SSD = """%s
+layer { name: "loc" type: "Convolution" bottom: "data" top: "loc" convolution_param { num_output: 4 kernel_size: 3 stride: 3 } }
+layer { name: "loc_perm" type: "Permute" bottom: "loc" top: "loc_perm" permute_param { order: 0 order: 2 order: 3 order: 1 } }
+layer { name: "loc_flat" type: "Flatten" bottom: "loc_perm" top: "loc_flat" }
+layer { name: "conf" type: "Convolution" bottom: "data" top: "conf"
+  convolution_param { num_output: 3 kernel_size: 3 stride: 3 } }
+layer { name: "conf_perm" type: "Permute" bottom: "conf" top: "conf_perm"
+  permute_param { order: 0 order: 2 order: 3 order: 1 } }
+layer { name: "conf_flat" type: "Flatten" bottom: "conf_perm" top: "conf_flat" }
+layer { name: "prior" type: "PriorBox" bottom: "conf" bottom: "data" top: "prior" prior_box_param { min_size: 6 } }
+"""
+DATA = """layer { name: "in" type: "AnnotatedData" top: "data" top: "label"
+  transform_param { scale: 0.01 mean_value: 100 resize_param { height: 12 width: 12 interp_mode: LINEAR } }
+  annotated_data_param { } data_param { source: "boxes" backend: LMDB batch_size: 2 } }"""
+LOSS = """layer { name: "loss" type: "MultiBoxLoss" top: "loss"
+  bottom: "loc_flat" bottom: "conf_flat" bottom: "prior" bottom: "label" multibox_loss_param { num_classes: 3 } }"""
+INPUT = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 12 dim: 12 } } }'
+OUT = """layer { name: "scores" type: "Reshape" bottom: "conf_flat" top: "scores"
+  reshape_param { shape { dim: 0 dim: -1 dim: 3 } } }
+layer { name: "prob" type: "Softmax" bottom: "scores" top: "prob" softmax_param { axis: 2 } }
+layer { name: "flat" type: "Flatten" bottom: "prob" top: "flat" }
+layer { name: "out" type: "DetectionOutput" bottom: "loc_flat" bottom: "flat" bottom: "prior" top: "out"
+  detection_output_param { num_classes: 3 nms_param { nms_threshold: 0.4 top_k: 20 } keep_top_k: 10 } }"""
+
+
+def test_an_ssd(folder: Path) -> None:
+    """Its images come from a database, and its test net is deploy.prototxt: test.prototxt reads a database too."""
+    pytest.importorskip("lmdb", reason="the extra minicaffe[lmdb] is not installed")
+    items = []
+    for i in range(6):
+        pixels = image(i, 12, 12).transpose(2, 0, 1)
+        datum = caffe_pb2.Datum(channels=3, height=12, width=12, data=pixels.tobytes())
+        items.append(caffe_pb2.AnnotatedDatum(datum=datum, type=caffe_pb2.AnnotatedDatum.BBOX))
+        box = caffe_pb2.NormalizedBBox(xmin=0.1, ymin=0.1, xmax=0.7, ymax=0.7)
+        items[-1].annotation_group.add(group_label=1 + i % 3).annotation.add(bbox=box)
+    make_database("boxes", items)  # type: ignore[arg-type]
+    Path("train.prototxt").write_text(SSD % DATA + LOSS)
+    Path("test.prototxt").write_text(SSD % DATA + OUT)
+    Path("deploy.prototxt").write_text(SSD % INPUT + OUT)
+    Path("names.txt").write_text("\n".join(NAMES))
+    options = ("--val", "val.json", "--classes", "names.txt", "--batch", 3, "--epochs", 2)
+    result = run("train", "solver.prototxt", *options)
+    assert result.exit_code == 0, result.output
+    assert (
+        "--classes: 4 classes in place of 3 in train.prototxt; new layers conf_4, which start from their fill" in result.output
+    )
+    assert "--batch: batch_size 3 in place of 2 (layer in)" in result.output
+    assert "--epochs: 2 x 6 images / (3 a pass x iter_size 1) = 4 iterations, in place of max_iter 5" in result.output
+    assert "val.json: 3 images for validation with deploy.prototxt, every 3 iterations and at the end" in result.output
+    means = ("--mean", "100,100,100", "--scale-factor", 0.01)
+    found = run("evaluate", "run_test.prototxt", "run_best.caffemodel", "val.json", *means, "--out", "found.json")
+    assert found.exit_code == 0, found.output
+    assert f": voc_ap {json.loads(Path('found.json').read_text())['map']:.4f}" in result.output.splitlines()[-1]

@@ -26,9 +26,9 @@ def test_the_results_are_printed_and_the_best_weights_kept(folder: Path) -> None
     result = run(*TRAIN, "--val", "val.json", "--val-every", 2, "--log", "log", "--film", "film", "--every", 5)
     assert result.exit_code == 0, result.output
     assert "val.json: 3 images for validation with test.prototxt, every 2 iterations and at the end" in result.output
-    lines = re.findall(r"^iteration (\d+): voc_ap (\S+) .*\((.*)\)$", result.output, re.MULTILINE)
+    lines = re.findall(r"^iteration (\d+): voc_ap ([\d.]+) .*\((.*)\)$", result.output, re.MULTILINE)
     assert [int(at) for at, *_ in lines] == [2, 4, 5] and lines[0][2] == "the best so far"
-    best = re.search(r"best: run_best.caffemodel \(iteration (\d+): voc_ap (\S+)", result.output)
+    best = re.search(r"best: run_best.caffemodel \(iteration (\d+): voc_ap ([\d.]+)", result.output)
     assert best and best[2] == max(value for _, value, _ in lines)
     assert Path("run_best.caffemodel").is_file() and Path("run_iter_5.caffemodel").is_file()
     result = run("evaluate", "test.prototxt", "run_best.caffemodel", "val.json", "--cfg", "small.yml", "--out", "numbers.json")
