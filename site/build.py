@@ -64,6 +64,7 @@ PLACES = {
     **dict.fromkeys(("README.md", "docs/README.md"), "index.md"),
 }
 """Where a file of the repository is on the site."""
+DOWNLOADS = "Download all notebooks: [to work in](student.zip), [solved](solved.zip)."
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
@@ -91,6 +92,7 @@ def build(repo_url: str = "", pyodide: Path | None = None) -> None:
         "layers": [{family: [layer_page(kind) for kind in kinds]} for family, kinds in by_family().items()],
     }
     write("tutorials/index.md", tutorials_index(sections["tutorials"]))
+    notebooks()
     write("examples/index.md", listed("Examples", sections["examples"]))
     write("models/index.md", listed("Models", sections["models"]))
     write("commands/index.md", commands_index())
@@ -156,14 +158,11 @@ def relinked(text: str, source: str, repository: str) -> str:
 
 
 def tutorial(path: Path, repository: str) -> str:
-    """Write a notebook's page with its pictures, its solutions folded, and its student's and solved copies."""
+    """Write a notebook's page with its pictures and its solutions folded."""
     solved = nbformat.read(path, as_version=4)
-    copies = {"student": COPIES["student"](solved), "solved": solved}
-    for kind, copy in copies.items():
-        write(f"tutorials/{kind}/{path.name}", nbformat.writes(copy))
     page = nbformat.from_dict(solved)
     page.cells = []
-    for cell, asked in zip(solved.cells, copies["student"].cells, strict=True):
+    for cell, asked in zip(solved.cells, COPIES["student"](solved).cells, strict=True):
         is_exercise = "exercise" in cell.metadata.get("tags", [])
         page.cells.append(asked if is_exercise else cell)
         if is_exercise:
@@ -175,10 +174,9 @@ def tutorial(path: Path, repository: str) -> str:
         shown = f"{path.stem}-{'plot-' if is_plot(content) else ''}{name}"
         text = text.replace(f"({name})", f"({shown})")
         write(f"tutorials/{shown}", content)
-    links = f"Download the notebook: [to work in](student/{path.name}), [solved](solved/{path.name})."
     title, rest = text.split("\n", 1)
     text = relinked(f"{title}\n{rest}", path.relative_to(ROOT).as_posix(), repository)
-    return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{links}\n", 1))
+    return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{DOWNLOADS}\n", 1))
 
 
 def is_plot(picture: bytes) -> bool:
@@ -204,9 +202,18 @@ def tutorials_index(places: list[str]) -> str:
     head = (
         "# The course\n\nHow two-stage detectors work, in eleven lessons. You make predictions, move figures, and write "
         "functions that are compared with minicaffe's. You need Python and NumPy, and no knowledge of neural networks. "
-        "The [glossary](../glossary.md) explains the terms."
+        f"The [glossary](../glossary.md) explains the terms.\n\n{DOWNLOADS}"
     )
     return f"{head}\n\n{grid(cards)}"
+
+
+def notebooks() -> None:
+    """Write archives of all notebooks with the files that they read, for students and solved."""
+    for kind in ("student", "solved"):
+        folder = ROOT / "build" / "notebooks" / kind
+        shutil.rmtree(folder, ignore_errors=True)
+        COPIES["write_copies"](kind, folder)
+        shutil.make_archive(str(PAGES / "tutorials" / kind), "zip", folder)
 
 
 def gallery() -> str:
