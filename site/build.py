@@ -196,7 +196,11 @@ def tutorials_index(places: list[str]) -> str:
         goal = re.search(r"\*\*Goal\.\*\* (.*?)(?:\n\n|\Z)", text, re.DOTALL)
         picture = re.search(r"!\[[^\]]*\]\(([^)]*\.(?:png|svg))\)", text)
         cards.append(card(name, title, plain(goal[1]) if goal else "", picture[1] if picture else ""))
-    return f"# Tutorials\n\nNotebooks with predictions to make, pictures, and exercises with solutions.\n\n{grid(cards)}"
+    head = (
+        "# Tutorials\n\nA course on two-stage detectors. You need Python and NumPy. Each lesson is a notebook with predictions "
+        "to make, pictures, and exercises with solutions. Start with lesson 1."
+    )
+    return f"{head}\n\n{grid(cards)}"
 
 
 def gallery() -> str:
