@@ -64,6 +64,7 @@ PLACES = {
     **dict.fromkeys(("README.md", "docs/README.md"), "index.md"),
 }
 """Where a file of the repository is on the site."""
+DOWNLOADS = "Download all notebooks: [to work in](student.zip), [solved](solved.zip)."
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
@@ -91,6 +92,7 @@ def build(repo_url: str = "", pyodide: Path | None = None) -> None:
         "layers": [{family: [layer_page(kind) for kind in kinds]} for family, kinds in by_family().items()],
     }
     write("tutorials/index.md", tutorials_index(sections["tutorials"]))
+    notebooks()
     write("examples/index.md", listed("Examples", sections["examples"]))
     write("models/index.md", listed("Models", sections["models"]))
     write("commands/index.md", commands_index())
@@ -156,14 +158,11 @@ def relinked(text: str, source: str, repository: str) -> str:
 
 
 def tutorial(path: Path, repository: str) -> str:
-    """Write a notebook's page with its pictures, its solutions folded, and its student's and solved copies."""
+    """Write a notebook's page with its pictures and its solutions folded."""
     solved = nbformat.read(path, as_version=4)
-    copies = {"student": COPIES["student"](solved), "solved": solved}
-    for kind, copy in copies.items():
-        write(f"tutorials/{kind}/{path.name}", nbformat.writes(copy))
     page = nbformat.from_dict(solved)
     page.cells = []
-    for cell, asked in zip(solved.cells, copies["student"].cells, strict=True):
+    for cell, asked in zip(solved.cells, COPIES["student"](solved).cells, strict=True):
         is_exercise = "exercise" in cell.metadata.get("tags", [])
         page.cells.append(asked if is_exercise else cell)
         if is_exercise:
@@ -175,10 +174,9 @@ def tutorial(path: Path, repository: str) -> str:
         shown = f"{path.stem}-{'plot-' if is_plot(content) else ''}{name}"
         text = text.replace(f"({name})", f"({shown})")
         write(f"tutorials/{shown}", content)
-    links = f"Download the notebook: [to work in](student/{path.name}), [solved](solved/{path.name})."
     title, rest = text.split("\n", 1)
     text = relinked(f"{title}\n{rest}", path.relative_to(ROOT).as_posix(), repository)
-    return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{links}\n", 1))
+    return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{DOWNLOADS}\n", 1))
 
 
 def is_plot(picture: bytes) -> bool:
@@ -188,19 +186,34 @@ def is_plot(picture: bytes) -> bool:
 
 
 def tutorials_index(places: list[str]) -> str:
-    """Return the tutorials as cards: a picture, the title, the goal."""
-    cards = []
+    """Return the lessons as cards: a picture, the title, the goal and the minutes."""
+    words = "See a detector at work and answer six questions. There is nothing to install. (10 minutes)"
+    to = "../ten-minutes/index.html#tour=ten-minutes"
+    cards = [card(to, "0. Ten minutes in the browser", words, "../thumbnails/ten-minutes.webp")]
     for place in places:
         text = (PAGES / place).read_text(encoding="utf-8")
-        title, name = title_of(text), place.removeprefix("tutorials/")
-        goal = re.search(r"\*\*Goal\.\*\* (.*?)(?:\n\n|\Z)", text, re.DOTALL)
-        picture = re.search(r"!\[[^\]]*\]\(([^)]*\.(?:png|svg))\)", text)
-        cards.append(card(name, title, plain(goal[1]) if goal else "", picture[1] if picture else ""))
+        goal = re.search(r"\*\*Goal\.\*\* (.*?)\.?\n\n", text, re.DOTALL)
+        time = re.search(r"\*\*Time\.\*\* (.*? minutes)", text)
+        if goal is None or time is None:
+            raise SystemExit(f"{place}: no goal, or no time")
+        name = place.removeprefix("tutorials/")
+        picture = f"../thumbnails/{name.removesuffix('.md')}.webp"
+        cards.append(card(name, title_of(text), f"{plain(goal[1])}. ({time[1]})", picture))
     head = (
-        "# Tutorials\n\nA course on two-stage detectors. You need Python and NumPy. Each lesson is a notebook with predictions "
-        "to make, pictures, and exercises with solutions. Start with lesson 1."
+        "# The course\n\nHow two-stage detectors work, in eleven lessons. You make predictions, move figures, and write "
+        "functions that are compared with minicaffe's. You need Python and NumPy, and no knowledge of neural networks. "
+        f"The [glossary](../glossary.md) explains the terms.\n\n{DOWNLOADS}"
     )
     return f"{head}\n\n{grid(cards)}"
+
+
+def notebooks() -> None:
+    """Write archives of all notebooks with the files that they read, for students and solved."""
+    for kind in ("student", "solved"):
+        folder = ROOT / "build" / "notebooks" / kind
+        shutil.rmtree(folder, ignore_errors=True)
+        COPIES["write_copies"](kind, folder)
+        shutil.make_archive(str(PAGES / "tutorials" / kind), "zip", folder)
 
 
 def gallery() -> str:

@@ -40,8 +40,9 @@ OTHER_OPTIONS = {
     *("--help", "--debug", "--install-completion", "--x"),
     *("--remove", "--net", "--train", "--first-seed", "--onnx"),
     *("--gpus", "--bind-to", "--map-by"),
+    *("--student", "--solved", "--nbgrader", "--site", "--students", "--bundle"),
 }
-"""Options in prose of minicaffe itself, of its other programs (scripts, benchmarks, fuzzing), and of docker and mpirun."""
+"""Options in prose of minicaffe itself, of its other programs (scripts, benchmarks, the course), of docker and mpirun."""
 RUN = ("python", "python torch") if find_spec("torch") else ("python",)
 
 

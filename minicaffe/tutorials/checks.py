@@ -110,7 +110,8 @@ def check(name: str, answer: Any, seed: int = SEED, *, required: bool = False) -
     Parameters
     ----------
     name : of the question, as "4.nms"
-    answer : a function, or a value for a question without arguments. None, or a function that returns None, is no answer yet
+    answer : a function, or a value for a question without arguments. None is no answer yet, and so is a function that
+        returns None or raises NotImplementedError
     seed : of the cases that are drawn
     required : also raise Wrong if there is no answer yet, as a grader wants
 
@@ -180,8 +181,11 @@ def questions() -> Iterator[Question]:
 
 
 def _call(answer: Any, case: Sequence[Any]) -> Any:
-    """Return an answer's result; a function gets copies, so that it cannot change a case."""
-    return answer(*copy.deepcopy(case)) if callable(answer) else answer
+    """Return an answer's result: None if there is none yet. A function gets copies, so that it cannot change a case."""
+    try:
+        return answer(*copy.deepcopy(case)) if callable(answer) else answer
+    except NotImplementedError:  # nbgrader puts this in the place of a solution
+        return None
 
 
 def _length(value: Any) -> int:

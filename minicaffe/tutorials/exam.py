@@ -11,6 +11,8 @@ import argparse
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from math import ceil, floor
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -19,19 +21,26 @@ from numpy.typing import NDArray
 
 from minicaffe import ops
 from minicaffe.data.images import load_image
-from minicaffe.data.settings import read_settings
+from minicaffe.data.settings import TrainSettings, read_settings
 from minicaffe.detection.detect import score_boxes
 from minicaffe.errors import Error
 from minicaffe.files import read_bytes, replacing
+from minicaffe.layers.proposal.anchor_target import anchor_labels
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.tracing.explanations import AxisWork, Explanation, RoiExplanation, explain
+from minicaffe.tracing.explanations import AxisWork, RoiExplanation, explain
 
 Array = NDArray[np.floating[Any]]
 
 VOTES, POOL = "psroipooled_cls_rois", "roi_pool_conv8"
 """The ROI layers of the two detectors."""
 CLASSES = "background", "circle", "square", "triangle"
+RULES = (
+    "A box is x1, y1, x2, y2 in pixels, and its ends belong to it. Rows, columns, bins and channels are counted from 0. "
+    "You need a calculator. Show your work: a right way with a slip in the arithmetic is worth points."
+)
+OBJECT, BACKGROUND = 0.7, 0.3
+"""The thresholds of the task on targets: py-faster-rcnn's."""
 
 
 class Task(NamedTuple):
@@ -56,8 +65,9 @@ def load(folder: Path) -> tuple[Net, Net]:
 
 
 def exam(rfcn: Net, faster: Net, rng: np.random.Generator) -> list[Task]:
-    """Return an exam of five tasks on nets that `load` returned. rng: draws rois, bins and boxes."""
-    return [_overlap(rng), _anchor(faster, rng), _nms(faster, rng), _roi_pooling(faster, rng), _votes(rfcn, rng)]
+    """Return an exam of six tasks on nets that `load` returned. rng: draws rois, bins and boxes."""
+    first = [_overlap(rng), _anchor(faster, rng), _nms(faster, rng)]
+    return [*first, _roi_pooling(faster, rng), _votes(rfcn, rng), _targets(rng)]
 
 
 def of_student(name: str, seed: int) -> np.random.Generator:
@@ -66,17 +76,18 @@ def of_student(name: str, seed: int) -> np.random.Generator:
 
 
 def _overlap(rng: np.random.Generator) -> Task:
-    first = np.concatenate([corner := rng.integers(0, 20, 2), corner + rng.integers(20, 40, 2)])
-    second = first + np.tile(rng.integers(3, 15, 2), 2)
+    first, second = (np.concatenate([corner, corner + rng.integers(20, 40, 2)]) for corner in rng.integers(0, 18, (2, 2)))
     value = ops.bbox_overlaps(first[None].astype(float), second[None].astype(float))[0, 0]
-    shared = first[2:] - second[:2] + 1
+    low, high = np.maximum(first[:2], second[:2]), np.minimum(first[2:], second[2:])
+    shared = high - low + 1
     areas = [int(np.prod(box[2:] - box[:2] + 1)) for box in (first, second)]
-    text = f"Box A is {_box(first)} and box B is {_box(second)}: x1, y1, x2, y2 in pixels, and the ends belong to the box."
+    text = f"Box A is {_box(first)} and box B is {_box(second)}. What is their intersection over union?"
     work = (
-        f"The intersection is {shared[0]} x {shared[1]} = {np.prod(shared)} pixels. "
+        f"The intersection goes from x {low[0]} to {high[0]} and from y {low[1]} to {high[1]}: "
+        f"{shared[0]} x {shared[1]} = {np.prod(shared)} pixels. "
         f"The IoU is {np.prod(shared)} / ({areas[0]} + {areas[1]} - {np.prod(shared)}) = {value:.4f}."
     )
-    return Task("Overlap", f"{text} What is their intersection over union?", work, 3)
+    return Task("Overlap", text, work, 3)
 
 
 def _anchor(net: Net, rng: np.random.Generator) -> Task:
@@ -87,61 +98,118 @@ def _anchor(net: Net, rng: np.random.Generator) -> Task:
     x, y = [part.strip() for part in anchor if part.strip()][1:]
     deltas = re.findall(r"d[xywh] \S+", found)[:4]
     text = (
-        f"An anchor goes from x {x} and from y {y}, ends included. The net predicts the deltas {', '.join(deltas)}. "
-        f"The image is {int(net.blobs['data'].shape[3])} x {int(net.blobs['data'].shape[2])} pixels. "
-        "Which box does the proposal layer make of it, before NMS?"
+        f"An anchor goes from x {x} and from y {y}. The net predicts the deltas {', '.join(deltas)}. "
+        f"The image is {int(net.blobs['data'].shape[3])} pixels wide and {int(net.blobs['data'].shape[2])} high. "
+        "Which box does the proposal layer make of the anchor, before NMS? Give its corners with one decimal."
     )
-    return Task("From an anchor to a proposal", text, _quoted(found), 4)
+    arithmetic = found[: found.index("\n\n", found.index("clipped to the image  "))]  # the rest is about NMS
+    return Task("From an anchor to a proposal", text, _quoted(arithmetic), 4)
 
 
 def _nms(net: Net, rng: np.random.Generator) -> Task:
     rois = net.blobs["rois"].data[:, 1:].astype(float)
     while True:
         middle = rois[rng.integers(len(rois))]
-        near = np.argsort(-ops.bbox_overlaps(middle[None], rois)[0], kind="stable")[:5]
-        dets = np.column_stack([np.round(rois[near]), np.round(rng.permutation(np.linspace(0.55, 0.95, 5)), 2)])
+        near = np.argsort(-ops.bbox_overlaps(middle[None], rois)[0], kind="stable")[:4]
+        dets = np.column_stack([np.round(rois[near]), np.round(rng.permutation(np.linspace(0.6, 0.9, 4)), 2)])
         overlaps, kept = ops.bbox_overlaps(dets[:, :4], dets[:, :4]), ops.nms(dets, 0.5)
-        if len(kept) in (2, 3) and np.abs(overlaps - 0.5).min() > 0.02:  # not decided by rounding
+        order = np.argsort(-dets[:, 4])
+        dropped = [k for k in order if k not in kept]
+        # A dropped box drops none: a box is kept that a dropped one with a better score overlaps.
+        trap = any(overlaps[k, d] > 0.5 and dets[d, 4] > dets[k, 4] for k in kept for d in dropped)
+        if trap and len(kept) == 2 and np.abs(overlaps - 0.5).min() > 0.02:  # not decided by rounding
             break
-    table = _table(["box", "x1", "y1", "x2", "y2", "score"], [["ABCDE"[k], *map(_short, row)] for k, row in enumerate(dets)])
-    order = np.argsort(-dets[:, 4])
-    rows = [["ABCDE"[i], *(f"{overlaps[i, j]:.2f}" for j in order)] for i in order]
-    names = ", ".join("ABCDE"[k] for k in kept)
-    solution = f"By score: {', '.join('ABCDE'[k] for k in order)}. Kept: {names}. The overlaps:\n\n"
-    return Task(
-        "Non-maximum suppression",
-        f"Which of these boxes does NMS with the threshold 0.5 keep?\n\n{table}",
-        solution + _table(["IoU", *("ABCDE"[j] for j in order)], rows),
-        4,
+    table = _table(["box", "x1", "y1", "x2", "y2", "score"], [["ABCD"[k], *map(_short, row)] for k, row in enumerate(dets)])
+    rows = [["ABCD"[i], *(f"{overlaps[i, j]:.2f}" for j in order)] for i in order]
+    names = " and ".join("ABCD"[k] for k in kept)
+    solution = (
+        f"By score: {', '.join('ABCD'[k] for k in order)}. Kept: {names}. A box is dropped by a kept box only: "
+        "a dropped box drops none. The overlaps:\n\n"
     )
+    text = f"Which of these boxes does NMS with the threshold 0.5 keep? Name the overlaps that decide.\n\n{table}"
+    return Task("Non-maximum suppression", text, solution + _table(["IoU", *("ABCD"[j] for j in order)], rows), 4)
 
 
 def _roi_pooling(net: Net, rng: np.random.Generator) -> Task:
-    values = net.blobs[POOL].data
-    sides = net.blobs["rois"].data[:, 3:] - net.blobs["rois"].data[:, 1:3]
-    large = (sides.min(axis=1) > 70)[:, None, None, None]  # bins of several cells
-    at = tuple(int(one) for one in rng.choice(np.argwhere(large & (values > 0))))
-    found = cast("RoiExplanation", explain(net, POOL, at))
+    positive = np.argwhere(net.blobs[POOL].data > 0)
+    while True:
+        at = tuple(int(one) for one in rng.choice(positive))
+        found = cast("RoiExplanation", explain(net, POOL, at))
+        if 6 <= _count(found) <= 30 and _by_hand(found):
+            break
     text = (
-        f"ROIPooling makes {values.shape[2]} x {values.shape[3]} bins of {found.roi}. Its spatial_scale is {found.scale:g}. "
-        f"Which cells of the map does bin (row {at[2]}, column {at[3]}) read, what is its value, and which cell gets its "
-        f"gradient? A part of the map:\n\n{_cells(net, found)}"
+        f"ROIPooling makes {_bins(found)} of {found.roi}. Its spatial_scale is {found.scale:g}. "
+        f"Which cells of the map does bin (row {at[2]}, column {at[3]}) read in channel {at[1]}, what is its value, and "
+        f"which cell gets the gradient of this value? A part of channel {at[1]}:\n\n{_cells(net, found)}"
     )
     return Task("ROIPooling", text, _quoted(found.text()), 5)
 
 
 def _votes(net: Net, rng: np.random.Generator) -> Task:
     values = net.blobs[VOTES].data
-    roi, label = int(rng.integers(len(values))), int(rng.integers(1, len(CLASSES)))
-    row, column = (int(one) for one in rng.integers(values.shape[2], size=2))
-    found = cast("RoiExplanation", explain(net, VOTES, (roi, label, row, column)))
+    while True:
+        roi, label = int(rng.integers(len(values))), int(rng.integers(1, len(CLASSES)))
+        row, column = (int(one) for one in rng.integers(values.shape[2], size=2))
+        found = cast("RoiExplanation", explain(net, VOTES, (roi, label, row, column)))
+        if 4 <= _count(found) <= 12 and _by_hand(found):
+            break
+    names = ", ".join(f"{k} {name}" for k, name in enumerate(CLASSES))
     text = (
-        f"PSROIPooling makes {values.shape[2]} x {values.shape[3]} bins of {found.roi}, for {len(CLASSES)} classes: "
-        f"{', '.join(CLASSES)}. Its spatial_scale is {found.scale:g}. Which channel of the score maps does bin "
-        f"(row {row}, column {column}) of the class {CLASSES[label]} read, which cells, and what is its vote? "
-        f"A part of the right map:\n\n{_cells(net, found)}"
+        f"PSROIPooling makes {_bins(found)} of {found.roi}, for the classes {names}. "
+        f"Its spatial_scale is {found.scale:g}. Which channel of the score maps does bin (row {row}, column {column}) of the "
+        f"class {CLASSES[label]} read, which cells, and what is its vote? A part of this channel:\n\n{_cells(net, found)}"
     )
     return Task("A vote", text, _quoted(found.text()), 5)
+
+
+def _targets(rng: np.random.Generator) -> Task:
+    kinds = [(0.72, 0.9, 0, 0.2), (0.35, 0.65, 0, 0.2), (0, 0.2, 0.22, 0.65), (0.05, 0.28, 0, 0.2)]
+    overlaps = np.array([[rng.uniform(*kind[:2]), rng.uniform(*kind[2:])] for kind in kinds]).round(2)
+    overlaps = rng.permutation(overlaps)[:, rng.permutation(2)]
+    labels = anchor_labels(overlaps, TrainSettings(rpn_positive_overlap=OBJECT, rpn_negative_overlap=BACKGROUND))
+    best = overlaps == overlaps.max(axis=0)
+    work = []
+    for name, row, label, is_best in zip("PQRS", overlaps, labels, best, strict=True):
+        if label == 1:
+            best_of = f"no anchor overlaps truth {'AB'[is_best.argmax()]} more"
+            why = f"{row.max():g} is at least {OBJECT}" if row.max() >= OBJECT else best_of
+        else:
+            why = f"{row.max():g} is below {BACKGROUND}" if label == 0 else f"{row.max():g} is between the thresholds"
+        work.append([name, f"{label:g}", why])
+    text = (
+        "Four anchors, all inside the image, have these overlaps with the two true boxes of a scene. "
+        f"The thresholds of the AnchorTarget layer are {OBJECT} and {BACKGROUND}, and there are no other anchors. "
+        "Which label (1, 0 or -1) does each anchor get, and why? "
+        "Which anchors count in the loss of the classes, and which in the loss of the boxes?\n\n"
+    )
+    rows = [[name, *map(_short, row)] for name, row in zip("PQRS", overlaps, strict=True)]
+    chosen = [" and ".join(row[0] for row in work if row[1] == "1"), ", ".join(row[0] for row in work if row[1] != "-1")]
+    solution = f"\n\nThe loss of the classes counts {chosen[1]}. The loss of the boxes counts {chosen[0]}: objects alone move."
+    return Task(
+        "Targets",
+        text + _table(["IoU", "truth A", "truth B"], rows),
+        _table(["anchor", "label", "why"], work) + solution,
+        4,
+    )
+
+
+def _bins(found: RoiExplanation) -> str:
+    return f"{found.rows.count} x {found.columns.count} bins"
+
+
+def _count(found: RoiExplanation) -> int:
+    """Return the number of cells that a bin reads."""
+    return int(np.prod([axis.clipped[1] - axis.clipped[0] for axis in (found.rows, found.columns)]))
+
+
+def _by_hand(found: RoiExplanation) -> bool:
+    """Return whether exact arithmetic gives the cells that the layer's float32 gives."""
+    for axis in (found.rows, found.columns):
+        length, start = Fraction(float(axis.extent)) / axis.count, Fraction(float(axis.corners[0]))
+        ends = floor(axis.number * length + start), ceil((axis.number + 1) * length + start)
+        if tuple(min(max(end, 0), axis.size) for end in ends) != tuple(map(int, axis.clipped)):
+            return False
+    return True
 
 
 def _cells(net: Net, found: RoiExplanation) -> str:
@@ -168,7 +236,7 @@ def _short(value: Any) -> str:
     return f"{value:g}"
 
 
-def _quoted(text: Explanation | str) -> str:
+def _quoted(text: str) -> str:
     return f"```text\n{text}\n```"
 
 
@@ -176,7 +244,7 @@ def pages(name: str, tasks: Sequence[Task]) -> Iterator[tuple[str, str]]:
     """Yield the file names and contents of a student's exam and of its solutions."""
     total = sum(task.points for task in tasks)
     for suffix, part in (("", "question"), ("-solutions", "solution")):
-        head = f"# {name}: {'solutions' if suffix else 'exam'}, {total} points"
+        head = f"# {name}: {'solutions' if suffix else 'exam'}, {total} points" + f"\n\n{RULES}" * (not suffix)
         parts = [f"## {k}. {one.title} ({one.points} points)\n\n{getattr(one, part)}" for k, one in enumerate(tasks, 1)]
         yield re.sub(r"[^\w.-]+", "_", name) + suffix + ".md", "\n\n".join([head, *parts]) + "\n"
 

@@ -24,7 +24,7 @@ from pages import violations
 ROOT = Path(__file__).resolve().parents[2]
 EACH_KIND = """
 index model gallery command-line performance layers/index layers/ROIPooling layers/Pooling commands/detect tutorials/index
-tutorials/5-roi-pooling api/engine examples/shapes
+teaching tutorials/5-roi-pooling api/engine examples/shapes
 """.split()
 """A page of each kind: axe takes seconds for one."""
 

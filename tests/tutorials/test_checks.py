@@ -49,6 +49,17 @@ def test_no_answer_yet(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "1.iou: no answer yet\n"
 
 
+def test_nbgraders_stub_is_no_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    def stub(*arguments: Any) -> Any:
+        raise NotImplementedError
+
+    check("1.iou", stub)
+    assert capsys.readouterr().out == "1.iou: no answer yet\n"
+    with pytest.raises(Wrong, match=r"1\.iou: no answer"):
+        check("1.iou", stub, required=True)
+    assert answered("1.iou", stub) is find("1.iou").answer
+
+
 def test_later_cells_use_minicaffes_function_until_there_is_an_answer() -> None:
     def mine(boxes: Any, scores: Any, threshold: float) -> list[int]:
         return []  # wrong, but an answer
