@@ -176,7 +176,9 @@ def tutorial(path: Path, repository: str) -> str:
         write(f"tutorials/{shown}", content)
     title, rest = text.split("\n", 1)
     text = relinked(f"{title}\n{rest}", path.relative_to(ROOT).as_posix(), repository)
-    return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{DOWNLOADS}\n", 1))
+    tours = [f"[{one.title}](../{one.address}), a guided tour" for one in GALLERY if one.lesson == path.stem]
+    seen = f"\n\n**See this lesson in a net:** {', '.join(tours)}.\n" if tours else ""
+    return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{DOWNLOADS}\n", 1) + seen)
 
 
 def is_plot(picture: bytes) -> bool:
@@ -202,7 +204,8 @@ def tutorials_index(places: list[str]) -> str:
     head = (
         "# The course\n\nHow two-stage detectors work, in eleven lessons. You make predictions, move figures, and write "
         "functions that are compared with minicaffe's. You need Python and NumPy, and no knowledge of neural networks. "
-        f"The [glossary](../glossary.md) explains the terms.\n\n{DOWNLOADS}"
+        f"The [glossary](../glossary.md) explains the terms.\n\n{DOWNLOADS} To run them, clone the repository, and install "
+        'minicaffe with Jupyter: `pip install -e ".[notebook]"`.'
     )
     return f"{head}\n\n{grid(cards)}"
 

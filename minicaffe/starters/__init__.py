@@ -150,11 +150,11 @@ def _readme(detector: str, classes: int) -> str:
 The net finds {classes} classes ([classes.txt](classes.txt)). Run the commands in this folder.
 `train.json` and `val.json` stand for your annotations: COCO or minicaffe's JSON, CSV, or a folder of VOC, YOLO or labelImg.
 {start}
-Train the net, and write a snapshot every {starter.iterations // 8} iterations:
+Train the net, and measure it on other images at every snapshot:
 
-    minicaffe train solver.prototxt --roidb train.json --classes classes.txt{settings}{weights}
+    minicaffe train solver.prototxt --roidb train.json --val val.json --classes classes.txt{settings}{weights}
 
-Measure it on other images:
+Measure the last snapshot:
 
     minicaffe evaluate {test} val.json{preparation}
 
@@ -166,5 +166,5 @@ Look at every layer at work:
 
     minicaffe trace {test} --image photo.jpg{preparation} -o trace.html
 
-With fewer than 200 photos, train fewer iterations: set `max_iter` in [solver.prototxt](solver.prototxt) to about 40 per photo.
+`--epochs`, `--batch` and `--lr` of `train` change the length, the batch and the learning rate.
 """

@@ -57,6 +57,7 @@ class Question:
     answer : the function that gives the right answer
     cases : returns the arguments of each call, drawn by a generator of random numbers
     rtol, atol : tolerances, as of numpy.allclose
+    parts : names of the results, if the answer returns a list of several
     """
 
     name: str
@@ -64,6 +65,7 @@ class Question:
     cases: Cases
     rtol: float = 1e-4
     atol: float = 1e-5
+    parts: tuple[str, ...] = ()
     slips: list[Slip] = field(default_factory=list)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -94,12 +96,14 @@ class Question:
             return False
 
 
-def question(cases: Cases = lambda rng: [()], *, rtol: float = 1e-4, atol: float = 1e-5) -> Callable[[Answer], Question]:
+def question(
+    cases: Cases = lambda rng: [()], *, rtol: float = 1e-4, atol: float = 1e-5, parts: Sequence[str] = ()
+) -> Callable[[Answer], Question]:
     """Make a lesson's function the right answer of a question, named by the lesson and the function (a decorator)."""
 
     def made(answer: Answer) -> Question:
         lesson = answer.__module__.rpartition("lesson_")[2]
-        return Question(f"{lesson}.{answer.__name__}", answer, cases, rtol, atol)
+        return Question(f"{lesson}.{answer.__name__}", answer, cases, rtol, atol, tuple(parts))
 
     return made
 
@@ -139,9 +143,8 @@ def check(name: str, answer: Any, seed: int = SEED, *, required: bool = False) -
         if all(asked.same(mine, _call(slip.answer, case)) for mine, case in zip(given, cases, strict=True)):
             raise Wrong(f"{name}: {slip.hint}")
     k = wrong[0]
-    raise Wrong(
-        f"{name}: {len(wrong)} of {len(cases)} cases differ.\n{_told(cases[k], *_different(asked, given[k], right[k]))}"
-    )
+    lines = [f"{name}: {len(wrong)} of {len(cases)} cases differ.", *_verdicts(asked, given[k], right[k])]
+    raise Wrong("\n".join([*lines, *_told(asked, cases[k], *_different(asked, given[k], right[k]))]))
 
 
 def answered(name: str, answer: Answer) -> Answer:
@@ -193,20 +196,66 @@ def _length(value: Any) -> int:
 
 
 def _different(asked: Question, mine: Any, right: Any) -> tuple[Any, Any, str]:
-    """Return two results and "", or of results with the same number of parts the first that differs, and its index."""
-    if isinstance(right, tuple | list) and _length(mine) == len(right):
-        p = next(p for p, part in enumerate(right) if not asked.same(mine[p], part))
-        return mine[p], right[p], f"[{p}]"
+    """Return two results and "", or of results with several parts the first that differs, and its index."""
+    if isinstance(right, tuple | list) and _length(mine) >= 0:
+        for p, (one, other) in enumerate(zip(mine, right, strict=False)):
+            if not asked.same(one, other):
+                return one, other, f"[{p}]"
     return mine, right, ""
 
 
-def _told(case: Sequence[Any], mine: Any, right: Any, part: str) -> str:
+def _verdicts(asked: Question, mine: Any, right: Any) -> list[str]:
+    """Return lines with the names of the right and the wrong parts, if the parts have names."""
+    if not asked.parts or _length(mine) < 0:
+        return []
+    named = list(zip(asked.parts, mine, right, strict=False))
+    good = [name for name, one, other in named if asked.same(one, other)]
+    bad = [name for name, one, other in named if not asked.same(one, other)]
+    found = [(word, ", ".join(names)) for word, names in (("right", good), ("wrong", bad)) if names]
+    if not bad and _length(mine) != len(right):
+        found.append(("parts", f"{_length(mine)} instead of {len(right)}: {', '.join(asked.parts)}"))
+    return [f"{word:>14}: {names}" for word, names in found]
+
+
+def _told(asked: Question, case: Sequence[Any], mine: Any, right: Any, part: str) -> list[str]:
     parts = [("with", one) for one in case] + [(f"yours{part}", mine), (f"minicaffe's{part}", right)]
-    with np.printoptions(precision=4, suppress=True, threshold=40, edgeitems=3):
-        return "\n".join(f"{word:>14}: {_shown(value)}" for word, value in parts)
+    with np.printoptions(precision=4, suppress=True, threshold=FULL, edgeitems=3):
+        lines = [f"{word:>14}: {_shown(value)}" for word, value in parts]
+    return [*lines, *(f"{'difference':>14}: {text}" for text in _largest_difference(asked, mine, right))]
+
+
+FULL = 40
+"""The most numbers that a message shows of an array without leaving some out."""
+
+FIRST = 6
+"""The numbers shown of an array with three or more axes, which would take many lines."""
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, tuple | list) and any(isinstance(one, np.ndarray | tuple | list) for one in value):
+        return f"[{'; '.join(map(_shown, value))}]"
     if isinstance(value, np.ndarray) and value.size > 1:
-        return f"{value.dtype} {value.shape} " + str(value).replace("\n", "\n" + " " * 16)
+        is_long = value.ndim > 2 and value.size > FIRST
+        text = f"{str(value.ravel()[:FIRST])[:-1]} ...]" if is_long else str(value)
+        return f"{value.dtype} {value.shape} " + text.replace("\n", "\n" + " " * 16)
     return str(value)
+
+
+def _largest_difference(asked: Question, mine: Any, right: Any) -> list[str]:
+    """Return a line on how two arrays differ: in their shapes, or where most."""
+    if not isinstance(right, np.ndarray) or right.size < 2 or right.dtype.kind not in "fciu":
+        return []
+    try:
+        found = np.asarray(mine, float)
+    except (TypeError, ValueError):
+        return []
+    if found.shape != right.shape:
+        return [f"yours has the shape {found.shape}, minicaffe's {right.shape}"]
+    with np.errstate(all="ignore"):
+        apart = np.abs(found - right)
+    worst = np.unravel_index(int(np.argmax(np.where(np.isnan(apart), np.inf, apart))), right.shape)
+    count = np.count_nonzero(~np.isclose(found, right, asked.rtol, asked.atol, equal_nan=True))
+    index = ", ".join(map(str, worst))
+    return [
+        f"{count} of {right.size} numbers; the largest at [{index}]: yours {found[worst]:.4g}, minicaffe's {right[worst]:.4g}"
+    ]

@@ -307,7 +307,7 @@ def training(
     scenes : on how many scenes ap was measured
     """
     size = [image.shape[1], image.shape[0]]
-    more = {"classes": classes, "runs": runs, "threshold": threshold, "scenes": scenes}
+    more: dict[str, Any] = {"classes": classes, "runs": runs, "threshold": threshold, "scenes": scenes}
     return Figure("training", "Trainings side by side", 620, picture=picture(image), size=size, **more)
 
 

@@ -103,22 +103,42 @@ def without_dilation(x: Array, kernel: int, stride: int, pad: int, dilation: int
     return _columns(x, kernel, stride, pad, 1)
 
 
+@columns.slip(
+    "The taps of a dilated window are `dilation` pixels apart. The number of windows is right, but their taps are neighbours."
+)
+def neighbouring_taps(x: Array, kernel: int, stride: int, pad: int, dilation: int) -> Array:
+    rows, across = _columns(x, kernel, stride, pad, dilation).shape[2:]
+    return _columns(x, kernel, stride, pad, 1)[:, :, :rows, :across]
+
+
+@columns.slip("Within a channel a column goes row by row of the window. Yours goes column by column.")
+def taps_column_by_column(x: Array, kernel: int, stride: int, pad: int, dilation: int) -> Array:
+    found = _columns(x, kernel, stride, pad, dilation)
+    n, _, *size = found.shape
+    turned: Array = found.reshape(n, x.shape[1], kernel, kernel, *size).swapaxes(2, 3)
+    return turned.reshape(found.shape)
+
+
 # 2. Convolution.
 
 
 def _convolution_cases(rng: Generator) -> Iterator[tuple[Any, ...]]:
+    """Yield a case for each window, and one without a bias, as convolutions before a BatchNorm are."""
     for kernel, stride, pad, dilation in WINDOWS:
         x, weight = _normal(rng, 2, 2, 6, 7), _normal(rng, 3, 2, kernel, kernel)
         rows, across = ((side + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 for side in x.shape[2:])
         yield x, weight, _normal(rng, 3), stride, pad, dilation, _normal(rng, 2, 3, rows, across)
+    yield x, weight, None, stride, pad, dilation, _normal(rng, 2, 3, rows, across)
 
 
-@question(_convolution_cases)
-def convolution(x: Array, weight: Array, bias: Array, *given: Any) -> Results:
-    """Return y, and the gradients of x, weight and bias. given: stride, pad, dilation, dy."""
+@question(_convolution_cases, parts=("the top", "the gradient of x", "the gradient of weight", "the gradient of bias"))
+def convolution(x: Array, weight: Array, bias: Array | None, *given: Any) -> Results:
+    """Return y, and the gradients of x, weight and, if there is one, bias. given: stride, pad, dilation, dy."""
     *window, dy = given
-    geometry = _window(weight.shape[2], *window)
-    return _passes(f'type: "Convolution" {geometry} num_output: {len(weight)} }}', [x], [weight, bias], dy)
+    geometry = f"{_window(weight.shape[2], *window)} num_output: {len(weight)}"
+    if bias is None:
+        return _passes(f'type: "Convolution" {geometry} bias_term: false }}', [x], [weight], dy)
+    return _passes(f'type: "Convolution" {geometry} }}', [x], [weight, bias], dy)
 
 
 HALF_A_TURN = "Yours turns the filters by half a turn. Caffe's convolution lays them on the window as they are."
@@ -126,8 +146,8 @@ HALF_A_TURN = "Yours turns the filters by half a turn. Caffe's convolution lays 
 
 @convolution.slip(HALF_A_TURN)
 def flipped(x: Array, weight: Array, *rest: Any) -> Results:
-    y, dx, dw, db = convolution.answer(x, weight[..., ::-1, ::-1], *rest)
-    return [y, dx, dw[..., ::-1, ::-1], db]
+    y, dx, dw, *db = convolution.answer(x, weight[..., ::-1, ::-1], *rest)
+    return [y, dx, dw[..., ::-1, ::-1], *db]
 
 
 @convolution.slip(HALF_A_TURN)
@@ -136,11 +156,11 @@ def flipped_in_forward_alone(x: Array, weight: Array, *rest: Any) -> Results:
 
 
 @convolution.slip("Windows overlap. A pixel gets the sum of what all its windows send back; yours keeps the last one's alone.")
-def overwritten(x: Array, weight: Array, bias: Array, *given: Any) -> Results:
-    y, _, dw, db = convolution.answer(x, weight, bias, *given)
+def overwritten(x: Array, weight: Array, bias: Array | None, *given: Any) -> Results:
+    y, _, *weights = convolution.answer(x, weight, bias, *given)
     *window, dy = given
     taps = np.einsum("fcij,nfhw->ncijhw", weight, dy)
-    return [y, _put_back(taps, x.shape, *window), dw, db]
+    return [y, _put_back(taps, x.shape, *window), *weights]
 
 
 def _put_back(taps: Array, shape: tuple[int, ...], stride: int, pad: int, dilation: int = 1) -> Array:
@@ -157,9 +177,15 @@ def _put_back(taps: Array, shape: tuple[int, ...], stride: int, pad: int, dilati
 
 @convolution.slip("The gradients of the weights are sums over all images of the batch; yours are those of the last image.")
 def last_image(x: Array, *rest: Any) -> Results:
-    y, dx, _, _ = convolution.answer(x, *rest)
-    _, _, dw, db = convolution.answer(x[-1:], *rest[:-1], rest[-1][-1:])
-    return [y, dx, dw, db]
+    y, dx, *_ = convolution.answer(x, *rest)
+    _, _, *weights = convolution.answer(x[-1:], *rest[:-1], rest[-1][-1:])
+    return [y, dx, *weights]
+
+
+@convolution.slip("Backward adds to the diffs of its weights: blob.diff += gradient. Yours overwrites what a diff had before.")
+def overwritten_diffs(*case: Any) -> Results:
+    y, dx, *weights = convolution.answer(*case)
+    return [y, dx, *(gradient - 1 for gradient in weights)]  # the notebook's `passes` starts a diff at 1
 
 
 # 3. Max pooling.
@@ -176,7 +202,7 @@ def _pool(kernel: int, stride: int, how: str = "") -> str:
     return f'type: "Pooling" pooling_param {{ pool: MAX kernel_size: {kernel} stride: {stride} {how} }}'
 
 
-@question(_pool_cases)
+@question(_pool_cases, parts=("the top", "the gradient of x"))
 def max_pool(x: Array, kernel: int, stride: int, dy: Array) -> Results:
     """Return y and the gradient of x."""
     return _passes(_pool(kernel, stride), [x], dy=dy)
@@ -190,10 +216,10 @@ def rounded_down(x: Array, kernel: int, stride: int, dy: Array) -> Results:
     return max_pool.answer(x, kernel, stride, dy) if y.shape == dy.shape else [y]
 
 
-def _taps(x: Array, kernel: int, stride: int, size: tuple[int, ...]) -> Array:
-    """Return each window's pixels (N, C, K, K, OH, OW), -inf past the end."""
+def _taps(x: Array, kernel: int, stride: int, size: tuple[int, ...], past: float = -np.inf) -> Array:
+    """Return each window's pixels (N, C, K, K, OH, OW); past the end this number."""
     over = [(0, max((count - 1) * stride + kernel - side, 0)) for count, side in zip(size, x.shape[2:], strict=True)]
-    padded = np.pad(x, [(0, 0), (0, 0), *over], constant_values=-np.inf)
+    padded = np.pad(x, [(0, 0), (0, 0), *over], constant_values=past)
     views = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (2, 3)).transpose(0, 1, 4, 5, 2, 3)
     taps: Array = views[..., ::stride, ::stride]
     return taps
@@ -219,7 +245,22 @@ def last_window(x: Array, kernel: int, stride: int, dy: Array) -> Results:
     return [max_pool.answer(x, kernel, stride, dy)[0], dx]
 
 
+@max_pool.slip("Past the end there are no pixels. Fill with -np.inf: if all pixels of a window are negative, 0 would win.")
+def zeros_past_the_end(x: Array, kernel: int, stride: int, dy: Array) -> Results:
+    taps = _taps(x, kernel, stride, dy.shape[2:], past=0)
+    taps = taps.reshape(*x.shape[:2], -1, *dy.shape[2:])
+    best, dx = taps.argmax(axis=2), np.zeros_like(x)
+    for n, c, h, w in np.ndindex(dy.shape):
+        i, j = divmod(int(best[n, c, h, w]), kernel)
+        if h * stride + i < x.shape[2] and w * stride + j < x.shape[3]:
+            dx[n, c, h * stride + i, w * stride + j] += dy[n, c, h, w]
+    return [taps.max(axis=2), dx]
+
+
 # 4. Softmax with its loss.
+
+DY = 2
+"""The gradient of a loss that backward is given: not 1, so that an answer that leaves it out differs."""
 
 
 def _loss_cases(rng: Generator) -> list[tuple[Any, ...]]:
@@ -228,36 +269,44 @@ def _loss_cases(rng: Generator) -> list[tuple[Any, ...]]:
     return [rows, maps, (large, np.array([0, 2]))]
 
 
-@question(_loss_cases)
+@question(_loss_cases, parts=("the loss", "the gradient of scores"))
 def softmax_loss(scores: Array, labels: Array) -> Results:
     """Return the loss and the gradient of the scores."""
-    return _passes('type: "SoftmaxWithLoss"', [scores, labels], dy=1)
+    return _passes('type: "SoftmaxWithLoss"', [scores, labels], dy=DY)
 
 
-def _log_loss(scores: Array, labels: Array, shift: bool = True, wanted: float = 1) -> Results:
+def _log_loss(scores: Array, labels: Array, shift: bool = True, wanted: float = 1, dy: float = 1) -> Results:
     with np.errstate(all="ignore"):
         y = np.exp(scores - scores.max(axis=1, keepdims=True) * shift)
         y /= y.sum(axis=1, keepdims=True)
         loss = -np.log(np.take_along_axis(y, labels[:, None], axis=1)).mean()
     is_label = np.arange(scores.shape[1]).reshape(-1, *[1] * (scores.ndim - 2)) == labels[:, None]
-    return [loss, (y - wanted * is_label) / labels.size]
+    return [loss, dy * (y - wanted * is_label) / labels.size]
 
 
 @softmax_loss.slip("exp(1000) is infinite. Subtract the maximum of the scores first: the probabilities stay the same.")
 def without_the_maximum(scores: Array, labels: Array) -> Results:
-    return _log_loss(scores, labels, shift=False)
+    return _log_loss(scores, labels, shift=False, dy=DY)
 
 
 @softmax_loss.slip(
     "The gradient is the probabilities, less 1 at the label. Yours lacks the 1, so that it never lifts the label."
 )
 def without_the_label(scores: Array, labels: Array) -> Results:
-    return _log_loss(scores, labels, wanted=0)
+    return _log_loss(scores, labels, wanted=0, dy=DY)
 
 
 @softmax_loss.slip("The loss is the mean over all labels, and its gradient is divided by their number too; yours are sums.")
 def sum_of_losses(scores: Array, labels: Array) -> Results:
-    return [found * labels.size for found in _log_loss(scores, labels)]
+    return [found * labels.size for found in _log_loss(scores, labels, dy=DY)]
+
+
+NO_DY = "Backward is given dy, the gradient of the loss: multiply by it. Yours gives the same gradient for every dy."
+
+
+@softmax_loss.slip(NO_DY)
+def log_loss_without_dy(scores: Array, labels: Array) -> Results:
+    return _log_loss(scores, labels)
 
 
 # 5. Smooth L1.
@@ -270,36 +319,47 @@ def _smooth_cases(rng: Generator) -> Iterator[tuple[Any, ...]]:
         yield _normal(rng, *shape), _normal(rng, *shape), inside, outside, sigma
 
 
-@question(_smooth_cases)
+@question(_smooth_cases, parts=("the loss", "the gradient of x"))
 def smooth_l1(x: Array, target: Array, inside: Array, outside: Array, sigma: float) -> Results:
     """Return the loss and the gradient of x."""
     layer = f'type: "SmoothL1Loss" smooth_l1_loss_param {{ sigma: {sigma} }}'
-    return _passes(layer, [x, target, inside, outside], dy=1)
+    return _passes(layer, [x, target, inside, outside], dy=DY)
 
 
-def _smooth(*case: Any, bend: float | None = None, weigh: bool = True) -> Results:
+def _smooth(*case: Any, bend: float | None = None, weigh: bool = True, dy: float = 1) -> Results:
+    """Return the loss and the gradient of x. bend: where the parabola ends; weigh: by inside in the gradient too."""
     x, target, inside, outside, sigma = case
     d = inside * (x - target)
     bend = 1 / sigma**2 if bend is None else bend
     near = abs(d) < bend
     loss = outside * np.where(near, 0.5 * sigma**2 * d**2, abs(d) - 0.5 / sigma**2)
     slope = np.where(near, sigma**2 * d, np.sign(d))
-    return [loss.sum() / len(x), slope * outside * (inside if weigh else 1) / len(x)]
+    return [loss.sum() / len(x), dy * slope * outside * (inside if weigh else 1) / len(x)]
 
 
 @smooth_l1.slip("The parabola ends at 1 / sigma^2, where its slope is 1. Yours ends at 1 whatever sigma is.")
 def bend_at_one(*arrays: Any) -> Results:
-    return _smooth(*arrays, bend=1)
+    return _smooth(*arrays, bend=1, dy=DY)
+
+
+@smooth_l1.slip("sigma is squared everywhere: the parabola is 0.5 * sigma**2 * d**2 and ends at 1 / sigma**2.")
+def sigma_not_squared(*arrays: Any) -> Results:
+    return _smooth(*arrays[:-1], arrays[-1] ** 0.5, dy=DY)
 
 
 @smooth_l1.slip("d = inside * (x - target), so the chain rule multiplies the gradient by the inside weight once more.")
 def inside_weight_once(*arrays: Any) -> Results:
-    return _smooth(*arrays, weigh=False)
+    return _smooth(*arrays, weigh=False, dy=DY)
 
 
 @smooth_l1.slip("The sum is divided by N, the length of the first axis alone: yours is a mean over all numbers.")
 def mean_of_all(x: Array, *rest: Any) -> Results:
-    return [found * len(x) / x.size for found in _smooth(x, *rest)]
+    return [found * len(x) / x.size for found in _smooth(x, *rest, dy=DY)]
+
+
+@smooth_l1.slip(NO_DY)
+def smooth_without_dy(*arrays: Any) -> Results:
+    return _smooth(*arrays)
 
 
 # 6. Net and SGD.
@@ -322,7 +382,7 @@ def _training_cases(rng: Generator) -> Iterator[tuple[Any, ...]]:
         yield x, labels, targets, weights, STEPS, 0.1, momentum, decay
 
 
-@question(_training_cases)
+@question(_training_cases, parts=("the losses", "the first layer's weights"))
 def training(  # noqa: PLR0917 - the parts of a training
     x: Array,
     labels: Array,
@@ -349,8 +409,11 @@ def training(  # noqa: PLR0917 - the parts of a training
     return [np.array(losses), solver.net.params["hidden"][0].data.copy()]
 
 
-def _trained(*case: Any, heads: Sequence[float] = (1, 1), sign: float = 1, clears: bool = True) -> Results:
-    """Train as `training` does. heads: the parts of the two heads' gradients that reach h; sign: of the momentum."""
+def _trained(*case: Any, heads: Sequence[float] = (1, 1), sign: float = 1, clears: bool = True, taped: bool = True) -> Results:
+    """Train as `training` does.
+
+    heads: the parts of the two heads' gradients that reach h; sign: of the momentum; taped: ReLU's bottom is not its top.
+    """
     x, labels, targets, weights, steps, rate, momentum, decay = case
     x, labels, targets = x[..., 0, 0], labels[:, 0, 0], targets[..., 0, 0]
     values = [array.astype(np.float64).reshape(array.shape[:2]) for pair in weights for array in pair]
@@ -362,7 +425,7 @@ def _trained(*case: Any, heads: Sequence[float] = (1, 1), sign: float = 1, clear
         loss, dscores = _log_loss(h @ values[2].T + values[3], labels)
         box_loss, ddeltas = _smooth(h @ values[4].T + values[5], targets, np.float64(1), np.float64(1), 1.0)
         losses.append(loss + box_loss)
-        dh = (heads[0] * dscores @ values[2] + heads[1] * ddeltas @ values[4]) * (before > 0)
+        dh = (heads[0] * dscores @ values[2] + heads[1] * ddeltas @ values[4]) * ((before > 0) + float(not taped))
         new = [dh.T @ x, dh.sum(0), dscores.T @ h, dscores.sum(0), ddeltas.T @ h, ddeltas.sum(0)]
         sums = [gradient + (0 if clears else total) for gradient, total in zip(new, sums, strict=True)]
         for k, gradient in enumerate(sums):
@@ -386,6 +449,28 @@ def never_cleared(*case: Any) -> Results:
     return _trained(*case, clears=False)
 
 
+@training.slip(
+    "The history must last until the next step: self.history[k] = ..., or history[...] = ... in a loop. A plain history = ..."
+    " names a new array, and the old one stays 0."
+)
+def history_not_kept(*case: Any) -> Results:
+    *given, _, decay = case
+    return _trained(*given, 0.0, decay)
+
+
+@training.slip("Weight decay is missing: decay * data is added to diff before the rate multiplies them.")
+def without_decay(*case: Any) -> Results:
+    return _trained(*case[:-1], 0.0)
+
+
+@training.slip(
+    "ReLU reads h and writes h: these are two blobs with one name. Yours are one, so that the gradient of ReLU's top counts"
+    " as its bottom's too. Make a new Blob for each top, and put the blobs, not their names, on the tape."
+)
+def blobs_by_name(*case: Any) -> Results:
+    return _trained(*case, taped=False)
+
+
 # 7. NMS.
 
 
@@ -397,6 +482,9 @@ def _nms_cases(rng: Generator) -> Iterator[tuple[Any, ...]]:
         corners = rng.integers(0, 30, (40, 2))
         boxes = np.hstack([corners, corners + rng.integers(5, 25, (40, 2))]).astype(np.float32)
         yield boxes, rng.permutation(40).astype(np.float32) / 40, threshold
+    halves = [[0, 0, 9, 9], [0, 0, 9, 4]]  # the second covers just half of the first
+    equals = [[20 + k, 20, 29 + k, 29] for k in range(4)]  # all overlap by more than half
+    yield np.array(halves + equals, np.float32), np.array([0.9, 0.8] + 4 * [0.5], np.float32), 0.5
     yield np.array([[0, 0, 1, 9], [1, 0, 2, 9], [7, 7, 9, 9]], np.float32), np.array([0.2, 0.9, 0.5], np.float32), 0.3
 
 
@@ -406,14 +494,16 @@ def nms(boxes: Array, scores: Array, threshold: float) -> Array:
     return np.asarray(ops.nms(np.column_stack([boxes, scores]), threshold))
 
 
-def _kept(boxes: Array, order: Array, threshold: float, end: float = 1, chain: bool = False) -> Array:
+def _kept(boxes: Array, order: Array, threshold: float, end: float = 1, chain: bool = False, equal: bool = False) -> Array:
+    """Return the kept boxes. end: added to a side; chain: dropped boxes drop others; equal: so does an IoU at the threshold."""
     areas = (boxes[:, 2] - boxes[:, 0] + end) * (boxes[:, 3] - boxes[:, 1] + end)
     kept: list[int] = []
     for place, i in enumerate(order):
         others = order[:place] if chain else np.array(kept, int)
         sides = np.minimum(boxes[i, 2:], boxes[others, 2:]) - np.maximum(boxes[i, :2], boxes[others, :2]) + end
         shared = np.maximum(sides, 0).prod(axis=1)
-        if not (shared / (areas[i] + areas[others] - shared) > threshold).any():
+        iou = shared / (areas[i] + areas[others] - shared)
+        if not ((iou > threshold) | (equal & (iou == threshold))).any():
             kept.append(int(i))
     return np.array(kept, int)
 
@@ -431,6 +521,16 @@ def dropped_boxes_drop(boxes: Array, scores: Array, threshold: float) -> Array:
 @nms.slip("The last pixel belongs to the box, so that a side is x2 - x1 + 1 pixels long.")
 def without_the_end(boxes: Array, scores: Array, threshold: float) -> Array:
     return _kept(boxes, np.argsort(-scores, kind="stable"), threshold, end=0)
+
+
+@nms.slip("A box is dropped if its IoU is greater than the threshold. Yours also drops those whose IoU is just the threshold.")
+def dropped_at_the_threshold(boxes: Array, scores: Array, threshold: float) -> Array:
+    return _kept(boxes, np.argsort(-scores, kind="stable"), threshold, equal=True)
+
+
+@nms.slip('Of equal scores the earlier box comes first: np.argsort(-scores, kind="stable"). Yours visits the later one first.')
+def later_of_equals(boxes: Array, scores: Array, threshold: float) -> Array:
+    return _kept(boxes, np.argsort(scores, kind="stable")[::-1], threshold)
 
 
 # 8. Proposals.
@@ -452,11 +552,17 @@ def proposals(scores: Array, deltas: Array, im_info: Array, anchors: Array, stri
     return _proposed(scores[:, len(anchors) :], by_position(deltas, 4), im_info, anchors, stride, limits)
 
 
-def _proposed(scores: Array, deltas: Array, *given: Any, size: float = 1) -> Array:
-    """Return rois. given: im_info, anchors, stride, limits. size: a factor for the image's size, to which boxes are clipped."""
+def _proposed(scores: Array, deltas: Array, *given: Any, size: float = 1, swapped: bool = False) -> Array:
+    """Return rois. given: im_info, anchors, stride, limits. size: a factor for the image's size, to which boxes are clipped.
+
+    swapped: rows shift x, and columns y.
+    """
     im_info, anchors, stride, (before, after, threshold, least) = given
     height, width = scores.shape[2:]
     shifted = ops.shifted_anchors(anchors, height, width, stride)
+    if swapped:
+        own = np.tile(anchors, (height * width, 1))
+        shifted = own + (shifted - own)[:, [1, 0, 3, 2]]
     limits = ops.ProposalLimits(before, after, threshold, least)
     boxes = ops.proposals(shifted, by_position(scores, 1)[:, 0], deltas, im_info[0] * np.array([size, size, 1]), limits)[0]
     return np.hstack([np.zeros((len(boxes), 1), boxes.dtype), boxes])
@@ -486,6 +592,13 @@ def least_unscaled(scores: Array, deltas: Array, im_info: Array, anchors: Array,
     return _proposed(scores[:, len(anchors) :], by_position(deltas, 4), im_info, anchors, stride, given)
 
 
+@proposals.slip("x grows with the column and y with the row. Yours adds stride * row to x, and stride * column to y.")
+def rows_and_columns_swapped(
+    scores: Array, deltas: Array, im_info: Array, anchors: Array, stride: int, *limits: float
+) -> Array:
+    return _proposed(scores[:, len(anchors) :], by_position(deltas, 4), im_info, anchors, stride, limits, swapped=True)
+
+
 # 9. PSROIPooling.
 
 
@@ -496,10 +609,12 @@ def _psroi_cases(rng: Generator) -> Iterator[tuple[Any, ...]]:
         ends = corners + rng.uniform(0.5, 5, (5, 2)) / scale
         rois = np.hstack([np.zeros((5, 1)), corners, ends]).astype(np.float32)
         rois[0] = np.round(rois[0])
+        rois[1, 1:] = np.array([2, 1, 6, 4]) / scale + 0.5  # even numbers and a half
+        rois[2, 3:] = rois[2, 1:3] - 4  # ends before it begins
         yield x, rois, 3, scale, _normal(rng, 5, 2, 3, 3)
 
 
-@question(_psroi_cases)
+@question(_psroi_cases, parts=("the top", "the gradient of x"))
 def ps_roi_pool(x: Array, rois: Array, group: int, scale: float, dy: Array) -> Results:
     """Return y (R, D, G, G) and the gradient of x (1, D * G * G, H, W)."""
     return _pooled(x, rois, group, scale, dy)
@@ -519,6 +634,11 @@ def bin_first(x: Array, rois: Array, group: int, scale: float, dy: Array) -> Res
 @ps_roi_pool.slip("The last pixel belongs to the roi: its end is round(x2) + 1 before the scale.")
 def end_without_one(x: Array, rois: Array, group: int, scale: float, dy: Array) -> Results:
     return _pooled(x, rois - np.array([0, 0, 0, 1, 1], np.float32), group, scale, dy)
+
+
+@ps_roi_pool.slip("Halves are rounded up: 2.5 to 3. np.round takes them to the even neighbour, 2; use np.floor(x + 0.5).")
+def halves_to_even(x: Array, rois: Array, group: int, scale: float, dy: Array) -> Results:
+    return _pooled(x, np.round(rois), group, scale, dy)
 
 
 @ps_roi_pool.slip("A bin sends dy / its number of pixels back to each pixel, since it is their mean; yours sends dy.")
@@ -547,14 +667,20 @@ def shapes_detector() -> Detector:
     return detection.load(*files, cfg=folder / "shapes.yml", classes=folder / "classes.txt", threshold=0.5)
 
 
-@question(lambda rng: [(load_image(shapes() / "scene.png"),)], rtol=1e-3, atol=1e-2)
+def _photos(rng: Generator) -> list[tuple[Array]]:
+    """Return the scene, and a part of it: shapes lie over its border."""
+    scene = load_image(shapes() / "scene.png")
+    return [(scene,), (np.ascontiguousarray(scene[80:, 80:]),)]
+
+
+@question(_photos, rtol=1e-3, atol=1e-2)
 def detect(image: Array) -> Array:
     """Return rows (n, 6) of class, score, x1, y1, x2, y2, best first."""
     found = shapes_detector()(image)
     return np.column_stack([found.classes, found.scores, found.boxes])
 
 
-def _rows(image: Array, scaled: bool = True, deltas_of: int | None = None, threshold: float = 0.3) -> Array:
+def _rows(image: Array, scaled: bool = True, deltas_of: int | None = None, threshold: float = 0.3, clips: bool = True) -> Array:
     """Return the rows of `detect`. deltas_of: the class whose deltas are used for all."""
     net = shapes_detector().net
     scores, _ = score_boxes(net, image)
@@ -563,7 +689,9 @@ def _rows(image: Array, scaled: bool = True, deltas_of: int | None = None, thres
     rows = []
     for k in range(1, scores.shape[1]):
         own = deltas.reshape(len(deltas), -1, 4)[:, k if deltas_of is None else deltas_of]
-        boxes = clip_boxes(bbox_transform_inv(rois, own), np.array(image.shape[:2]) * (1 if scaled else 10))
+        boxes = bbox_transform_inv(rois, own)
+        if clips:
+            boxes = clip_boxes(boxes, np.array(image.shape[:2]))
         likely = scores[:, k] > 0.5
         best = ops.nms(np.column_stack([boxes[likely], scores[likely, k]]), threshold)
         rows += [(k, scores[likely, k][i], *boxes[likely][i]) for i in best]
@@ -578,6 +706,17 @@ def in_the_scaled_image(image: Array) -> Array:
 @detect.slip("Each class has its own four deltas: those of class k begin at 4 * k. Yours takes the background's for all.")
 def background_deltas(image: Array) -> Array:
     return _rows(image, deltas_of=0)
+
+
+@detect.slip("A box can reach over the border of the image. Clip to its height and width, image.shape[:2].")
+def boxes_not_clipped(image: Array) -> Array:
+    return _rows(image, clips=False)
+
+
+@detect.slip("The best comes first, whatever its class: sort the rows of all classes by their scores.")
+def by_class(image: Array) -> Array:
+    rows = _rows(image)
+    return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
 @detect.slip("An object is found by many rois: suppress the boxes of each class, with the threshold 0.3.")

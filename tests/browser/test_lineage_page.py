@@ -102,6 +102,18 @@ def test_from_a_detection_to_its_anchor(shapes: tuple[Path, Net, Lineage], page:
         assert drawn(page, "cell") == pytest.approx([v * 8 / scale for v in (x, y, x + 1, y + 1)], abs=1e-3)
 
 
+def test_a_press_on_a_box_shows_its_steps(shapes: tuple[Path, Net, Lineage], page: Any) -> None:
+    """The list of detections, which has the focus, is far below them."""
+    show_detections(page, shapes[0])
+    put(page, "Lowest score, in percent", 50)
+    page.locator(".result .detection").last.click(force=True)  # the best is drawn last
+    page.locator(".walk").wait_for()
+    assert page.evaluate("document.activeElement.dataset.detection") == "0"
+    inside = """e => { const one = e.getBoundingClientRect(), all = e.closest("#panel").getBoundingClientRect();
+      return one.top >= all.top - 1 && one.top < all.bottom; }"""
+    assert page.locator(".walk > ol").evaluate(inside)
+
+
 def test_a_suppressed_box_names_its_suppressor(shapes: tuple[Path, Net, Lineage], page: Any) -> None:
     path, _, way = shapes
     last = way.last

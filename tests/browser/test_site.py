@@ -118,7 +118,9 @@ def test_search_finds_a_layer_by_its_words(served: str, chromium: Any, words: st
 
 
 def test_the_gallery_opens_traces_at_their_layers(site: Path) -> None:
-    places = re.findall(r'href="traces/(\w+)\.html(?:#layer=([\w-]+))?"', (site / "gallery.html").read_text(encoding="utf-8"))
+    places = re.findall(
+        r'href="traces/(\w+)\.html(?:#(?:layer=([\w-]+)|[^"]*))?"', (site / "gallery.html").read_text(encoding="utf-8")
+    )
     assert {"rfcn", "digits", "film"} <= {name for name, _ in places}
     for name, layer in places:
         assert f'"{layer}"' * bool(layer) in (site / "traces" / f"{name}.html").read_text(encoding="utf-8"), (name, layer)

@@ -203,6 +203,23 @@ def test_try_again_show_the_answer_and_come_back(tmp_path: Path, monkeypatch: py
     assert opened.page.locator(".tour").count() == 0
 
 
+def test_a_choice_is_quoted(others: Path, open_page: Open) -> None:
+    opened = open_page(others, address="#tour=rfcn&stop=5")
+    ask = dict(asks(opened, "rfcn"))[5]
+    opened.page.get_by_role("button", name="Show the answer").click()
+    end = "" if ask["written"].endswith(".") else "."
+    assert opened.page.locator(VERDICT).inner_text().startswith(f"The answer is “{ask['written']}”{end} ")
+
+
+def test_a_button_leads_to_a_question_below_the_text(others: Path, open_page: Open) -> None:
+    opened = open_page(others, 390, 600, address="#tour=rfcn&stop=5")
+    button = opened.page.get_by_role("button", name="Scroll to the question")
+    button.click()
+    button.wait_for(state="hidden")
+    seen, buttons = (opened.page.locator(part).bounding_box() for part in (".ask-question", ".tour-next"))
+    assert opened.page.locator(".tour").bounding_box()["y"] <= seen["y"] and seen["y"] + seen["height"] <= buttons["y"]
+
+
 @pytest.mark.parametrize("width", [1440, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_question_is_accessible(others: Path, open_page: Open, axe: str, width: int, scheme: str) -> None:

@@ -98,10 +98,28 @@ def test_of_several_results_the_message_shows_the_first_that_differs() -> None:
 
     with pytest.raises(Wrong) as found:
         check("9.softmax_loss", one_more)
-    words = [line.split(":")[0].strip() for line in str(found.value).splitlines() if re.match(r" *[a-z'\[\]1]+: ", line)]
-    assert words == ["with", "with", "yours[1]", "minicaffe's[1]"]
+    lines = [line.strip() for line in str(found.value).splitlines() if re.match(r" *[a-z'\[\]1]+: ", line)]
+    words = [line.split(":")[0] for line in lines]
+    assert words == ["right", "wrong", "with", "with", "yours[1]", "minicaffe's[1]", "difference"]
+    assert lines[:2] == ["right: the loss", "wrong: the gradient of scores"]
     with pytest.raises(Wrong, match="yours: 0"):
         check("9.softmax_loss", lambda scores, labels: 0)
+    with pytest.raises(Wrong, match="parts: 1 instead of 2: the loss, the gradient of scores"):
+        check("9.softmax_loss", lambda scores, labels: find("9.softmax_loss")(scores, labels)[:1])
+
+
+def test_the_message_names_the_largest_difference_of_large_arrays() -> None:
+    def one_off(*case: Any) -> Any:
+        top, *gradients = find("9.convolution")(*case)
+        top[1, 2, 0, 1] += 3
+        top[0, 0, 0, 0] += 1
+        return [top, *gradients]
+
+    with pytest.raises(Wrong, match=r"difference: 2 of \d+ numbers; the largest at \[1, 2, 0, 1\]: yours") as found:
+        check("9.convolution", one_off)
+    assert len(str(found.value).splitlines()) < 20
+    with pytest.raises(Wrong, match=r"difference: yours has the shape \(2, 3, 30\), minicaffe's \(2, 3, 5, 6\)"):
+        check("9.convolution", lambda *case: [find("9.convolution")(*case)[0].reshape(2, 3, -1)])
 
 
 @pytest.mark.parametrize("asked", ALL, ids=lambda asked: asked.name)

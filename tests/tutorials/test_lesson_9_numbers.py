@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import minicaffe
 from minicaffe.tracing.trace import statistics
 from minicaffe.tutorials import figures
 
@@ -66,6 +67,7 @@ def test_the_engines_lines() -> None:
     count = sum(bool(line.strip()) and not line.strip().startswith("#") for line in lines)
     assert 200 < count <= MOST_LINES
     assert f"at most {MOST_LINES} lines" in TEXT
+    assert f"In the solved notebook they have {count} lines of code." in TEXT
 
 
 def test_ten_checkpoints() -> None:
@@ -161,6 +163,43 @@ def test_put_in(lesson: dict[str, Any]) -> None:
     finally:
         net.remove_hook(hook)
         layer.forward_cpu = before
+
+
+def test_passes_sees_how_backward_ends(lesson: dict[str, Any]) -> None:
+    """A backward that overwrites a diff, one that returns an array, and none."""
+
+    class Wrong(lesson["Convolution"]):  # type: ignore[misc]
+        def backward(self, dy: np.ndarray) -> Any:
+            gradients = super().backward(dy)
+            self.blobs[0].diff[...] -= 1
+            return gradients
+
+    x, dy, weight = np.ones((2, 3, 5, 6)), np.ones((2, 4, 3, 4)), np.ones((4, 3, 3, 3))
+    right = lesson["passes"](lesson["Convolution"](weight), [x], dy)
+    wrong = lesson["passes"](Wrong(weight), [x], dy)
+    np.testing.assert_array_equal(wrong[2], right[2] - 1)
+    layer = lesson["Convolution"](weight)
+    layer.backward = lambda dy: right[1]
+    with pytest.raises(TypeError, match="backward must return a list"):
+        lesson["passes"](layer, [x], dy)
+    layer.backward = lambda dy: None
+    assert len(lesson["passes"](layer, [x], dy)) == 1
+
+
+def test_check_gradient_starts_from_zeros(lesson: dict[str, Any]) -> None:
+    class Reversed(lesson["RightlyNormalised"]):  # type: ignore[misc]
+        """Adds to its bottom's diff, and overwrites those of its weights."""
+
+        def backward(self, top: Any, propagate_down: Any, bottom: Any) -> None:
+            gradient = self.second.backward(top[0].diff)
+            for blob, own in zip(self.blobs, self.second.blobs, strict=True):
+                blob.diff[...] = own.diff
+            bottom[0].diff[...] += self.through_the_norm(*gradient)
+
+    minicaffe.register("Reversed", Reversed)
+    report = minicaffe.check_gradient(lesson["block"].replace("LAYER", "Reversed"), lesson["x"])
+    assert report.elements == 30
+    assert "It starts from diffs of 0" in TEXT
 
 
 def test_stated_numbers(lesson: dict[str, Any]) -> None:

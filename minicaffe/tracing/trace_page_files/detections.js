@@ -21,10 +21,12 @@ function detectionsPanel() {
     if (k !== null) field.value = Math.min(field.value, Math.floor(found[k].score * 100));
     draw();
   };
-  const choose = (k) => {
+  const choose = (k, inPicture) => {
     open(chosen === k ? null : k);
     remember(true);
-    list.querySelector(`[data-detection="${k}"]`)?.focus();
+    const steps = inPicture ? walk.querySelector("ol") : null;
+    list.querySelector(`[data-detection="${k}"]`)?.focus({preventScroll: steps !== null}); // below a long list
+    steps?.scrollIntoView({block: "nearest"});
   };
   const draw = () => {
     const kept = found.map((one, k) => ({...one, k})).filter((one) => one.score * 100 >= field.value);
@@ -92,7 +94,7 @@ function detectionBox(found, chosen, choose) {
   const other = chosen !== null && chosen !== found.k;
   return svg(
     "g",
-    {class: `detection${other ? " dimmed" : ""}`, "data-class": found.class, style: ofClass(found), onclick: () => choose(found.k)},
+    {class: `detection${other ? " dimmed" : ""}`, "data-class": found.class, style: ofClass(found), onclick: () => choose(found.k, true)},
     box(...shownBox(found), {class: "halo"}),
     box(...shownBox(found), {class: "chosen"}),
   );
