@@ -95,7 +95,8 @@ STARTERS: Mapping[str, Starter] = {
     "mobilenet-ssd": Starter(
         "MobileNet-SSD (300 x 300), to start from published weights with BatchNorm",
         mobilenet_ssd,
-        'base_lr: 0.01\nlr_policy: "multistep"\nstepvalue: 5000\nstepvalue: 7000\ngamma: 0.1\nclip_gradients: 10\n',
+        'base_lr: 0.005\nlr_policy: "multistep"\nstepvalue: 5000\nstepvalue: 7000\ngamma: 0.1\nclip_gradients: 10\n'
+        "warmup_iter: 200\nwarmup_start_lr: 0.0005\n",
         8000,
         weights="mobilenet_iter_73000.caffemodel",
         images=MOBILE,

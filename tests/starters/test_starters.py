@@ -102,7 +102,7 @@ def solver_of(detector: str, iterations: int) -> SGDSolver:
         settings = read_settings(f"{detector}.yml")
         settings = replace(settings, train=replace(settings.train, scales=(96,), max_size=128))
     Path("train.prototxt").write_text(train.replace("batch_size: 8", "batch_size: 4"))
-    solver = Path("solver.prototxt").read_text()
+    solver = Path("solver.prototxt").read_text().replace("warmup_iter: 200", "warmup_iter: 0")
     Path("solver.prototxt").write_text(solver.replace(f"max_iter: {STARTERS[detector].iterations}", f"max_iter: {iterations}"))
     made_solver = get_solver("solver.prototxt", settings=settings, seed=1)
     reader: Any = made_solver.net.layers[0]
