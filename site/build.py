@@ -31,11 +31,12 @@ import nbformat
 import yaml
 from command_pages import command, commands_index
 from gallery import GALLERY, PYODIDE_FILES, TEN_MINUTES, Shown
-from layer_pages import NOTEBOOKS, TABLE, by_family, layer_page, layers_index, linked_table
+from layer_pages import NOTEBOOKS, TABLE, by_family, layer_page, layers_index, linked_table, spaced
 from pieces import PAGES, ROOT, card, grid, plain, title_of, write
 from PIL import Image
 
 from minicaffe.cli import GROUPS
+from minicaffe.layers import CATALOGUE
 from minicaffe.version import __version__
 
 HERE, SITE = ROOT / "site", ROOT / "build" / "site"
@@ -128,6 +129,9 @@ def _linked(path: Path, repository: str) -> str | bytes:
         return path.read_bytes()
     text = path.read_text(encoding="utf-8")
     text = linked_table(text) if path == TABLE else text
+    if path.stem == "glossary":  # a search for a layer finds the layer's page
+        kinds = {spaced(kind) for kind in CATALOGUE}
+        text = re.sub(r"^## (.*)$", lambda found: found[0] + " { data-search-exclude }" * (found[1] in kinds), text, flags=re.M)
     return relinked(text, path.relative_to(ROOT).as_posix(), repository)
 
 

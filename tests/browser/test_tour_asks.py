@@ -73,6 +73,29 @@ def choose_anchor(opened: Opened, ask: dict[str, Any], numbers: list[float | Non
     raise AssertionError(f"no detection comes from anchor {numbers[0]}")
 
 
+WORDS = {1: "label 1", 0: "label 0", -1: "ignored"}
+
+
+def choose_label(opened: Opened, ask: dict[str, Any], numbers: list[float | None]) -> None:
+    """Choose a roi with this label; or an anchor: click cells of a coarse grid until one has such an anchor."""
+    label, card = int(numbers[0] or 0), opened.page.locator(".targets")
+    if opened.page.get_by_label("Rois shown").count():
+        opened.page.get_by_label("Rois shown").last.select_option(str(label))
+        card.locator(".stage").focus()
+        opened.page.keyboard.press("]")
+        return
+    stage = card.locator(".stage")
+    size = stage.bounding_box()
+    for k in range(400):
+        at = {"x": size["width"] * (k % 20 + 0.5) / 20, "y": size["height"] * (k // 20 + 0.5) / 20}
+        stage.click(position=at, force=True)
+        rows = card.locator(".cell-table tbody tr").filter(has_text=WORDS[label])
+        if rows.count():
+            rows.first.get_by_role("button").click()
+            return
+    raise AssertionError(f"no cell has an anchor with label {label}")
+
+
 GIVE: dict[str, Callable[[Opened, dict[str, Any], list[float | None]], Any]] = {
     "number": lambda opened, ask, numbers: opened.page.get_by_label("Your answer").fill(str(numbers[0])),
     "choice": lambda opened, ask, numbers: opened.page.locator(".ask-choices label").nth(int(numbers[0] or 0)).click(),
@@ -80,6 +103,7 @@ GIVE: dict[str, Callable[[Opened, dict[str, Any], list[float | None]], Any]] = {
     "cell": choose_cell,
     "bin": put_bin,
     "anchor": choose_anchor,
+    "label": choose_label,
     "roi": lambda opened, ask, numbers: opened.put("roi", int(numbers[0] or 0)),
     "dragged roi": drag_roi,
     "score threshold": slide("Lowest score"),
