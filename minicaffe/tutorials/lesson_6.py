@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -214,7 +215,7 @@ def cost(rois: int, cells: int, channels: int, hidden: int, pooled: int, group: 
 
 
 def _layer(kind: str, bottom: str, top: str, outputs: int, more: str = "") -> str:
-    block = {"InnerProduct": "inner_product_param", "Convolution": "convolution_param"}[kind]
+    block = re.sub(r"(?!^)(?=[A-Z])", "_", kind).lower() + "_param"
     return (
         f'layer {{ name: "{top}" type: "{kind}" bottom: "{bottom}" top: "{top}" {block} {{ num_output: {outputs} {more} }} }}'
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -101,12 +101,10 @@ def counted_anew(iteration: int, base: float, power: float, max_iter: int, warmu
     return _poly(iteration - warmup, base, power, max_iter - warmup)
 
 
-def freeze(net: NetFile, pattern: str) -> None:
-    """Give every learnable blob of the layers whose names match the regular expression the rate 0."""
-    blobs = {"Convolution": 1, "BatchNorm": 3, "Scale": 2}
+def freeze(net: NetFile, blobs: Mapping[str, int]) -> None:
+    """Give every learnable blob of some layers the rate 0. blobs: the number of blobs by the layer's name."""
     for layer in net.param.layer:
-        if layer.type in blobs and re.fullmatch(pattern, layer.name):
-            while len(layer.param) < blobs[layer.type]:
-                layer.param.add()
-            for param in layer.param:
-                param.lr_mult = param.decay_mult = 0
+        while len(layer.param) < blobs.get(layer.name, 0):
+            layer.param.add()
+        for param in layer.param if layer.name in blobs else ():
+            param.lr_mult = param.decay_mult = 0
