@@ -49,6 +49,7 @@ __all__ = [
     "SGDSolver",
     "Timer",
     "Tracer",
+    "Validation",
     "WeightsError",
     "__version__",
     "allow_module",
@@ -134,10 +135,12 @@ if TYPE_CHECKING:
     from .training.gradient_check import GradientError, check_gradient
     from .training.solver import SGDSolver
     from .training.solvers import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver, get_solver
+    from .training.validation import Validation
 
 _HOMES = {
     "Film": "tracing.film",
     "Tracer": "tracing.tracer",
+    "Validation": "training.validation",
     "Classifier": "pycaffe.classifier",
     "Detector": "pycaffe.detector",
     "SGDSolver": "training.solver",

@@ -31,11 +31,12 @@ import nbformat
 import yaml
 from command_pages import command, commands_index
 from gallery import GALLERY, PYODIDE_FILES, TEN_MINUTES, Shown
-from layer_pages import NOTEBOOKS, TABLE, by_family, layer_page, layers_index, linked_table
+from layer_pages import NOTEBOOKS, TABLE, by_family, layer_page, layers_index, linked_table, spaced
 from pieces import PAGES, ROOT, card, grid, plain, title_of, write
 from PIL import Image
 
 from minicaffe.cli import GROUPS
+from minicaffe.layers import CATALOGUE
 from minicaffe.version import __version__
 
 HERE, SITE = ROOT / "site", ROOT / "build" / "site"
@@ -129,6 +130,9 @@ def _linked(path: Path, repository: str) -> str | bytes:
         return path.read_bytes()
     text = path.read_text(encoding="utf-8")
     text = linked_table(text) if path == TABLE else with_course_links(text) if path == TEACHING else text
+    if path.stem == "glossary":  # a search for a layer finds the layer's page
+        kinds = {spaced(kind) for kind in CATALOGUE}
+        text = re.sub(r"^## (.*)$", lambda found: found[0] + " { data-search-exclude }" * (found[1] in kinds), text, flags=re.M)
     return relinked(text, path.relative_to(ROOT).as_posix(), repository)
 
 
@@ -199,7 +203,9 @@ def tutorial(path: Path, repository: str) -> str:
         write(f"tutorials/{shown}", content)
     title, rest = text.split("\n", 1)
     text = relinked(f"{title}\n{rest}", path.relative_to(ROOT).as_posix(), repository)
-    return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{DOWNLOADS}\n", 1))
+    tours = [f"[{one.title}](../{one.address}), a guided tour" for one in GALLERY if one.lesson == path.stem]
+    seen = f"\n\n**See this lesson in a net:** {', '.join(tours)}.\n" if tours else ""
+    return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{DOWNLOADS}\n", 1) + seen)
 
 
 def is_plot(picture: bytes) -> bool:
@@ -225,7 +231,8 @@ def tutorials_index(places: list[str]) -> str:
     head = (
         "# The course\n\nHow two-stage detectors work, in eleven lessons. You make predictions, move figures, and write "
         "functions that are compared with minicaffe's. You need Python and NumPy, and no knowledge of neural networks. "
-        f"The [glossary](../glossary.md) explains the terms.\n\n{DOWNLOADS}"
+        f"The [glossary](../glossary.md) explains the terms.\n\n{DOWNLOADS} To run them, clone the repository, and install "
+        'minicaffe with Jupyter: `pip install -e ".[notebook]"`.'
     )
     return f"{head}\n\n{grid(cards)}"
 

@@ -9,6 +9,7 @@ class Shown(NamedTuple):
     """A page of the gallery.
 
     words: the command that writes it in examples/, without `minicaffe` and `-o`. opens: where, as in the page's address.
+    lesson: the notebook, without .ipynb, whose page ends with a link to it.
     """
 
     name: str
@@ -16,6 +17,7 @@ class Shown(NamedTuple):
     text: str
     words: str
     opens: str = ""
+    lesson: str = ""
 
     @property
     def address(self) -> str:
@@ -29,16 +31,18 @@ GALLERY = (
     Shown(
         "rfcn",
         "R-FCN",
-        "A guided tour: from the photo through anchors, proposals and votes to a detection.",
+        "A guided tour, best after lesson 6: from the photo through anchors, proposals and votes to a detection.",
         f"trace shapes/rfcn/test.prototxt shapes/rfcn/shapes_rfcn.caffemodel {SCENE} --tour rfcn",
         "tour=rfcn",
+        "6-two-heads",
     ),
     Shown(
         "faster_rcnn",
         "Faster R-CNN",
-        "A guided tour: two boxes that ROIPooling cannot distinguish.",
+        "A guided tour, best after lesson 5: two boxes that ROIPooling cannot distinguish.",
         f"trace shapes/faster_rcnn/test.prototxt shapes/faster_rcnn/shapes_faster_rcnn.caffemodel {SCENE} --tour roi-pooling",
         "tour=roi-pooling",
+        "5-roi-pooling",
     ),
     Shown(
         "deformable",
@@ -50,10 +54,11 @@ GALLERY = (
     Shown(
         "training",
         "A training step of R-FCN",
-        "A guided tour: the labels of anchors and rois on the image, the four losses, and their gradients.",
+        "A guided tour, best after lesson 7: the labels of anchors and rois on the image, four losses, and their gradients.",
         "trace shapes/rfcn/train.prototxt --phase TRAIN --roidb shapes/scene.json --cfg shapes/shapes.yml --backward"
         " --tour learning",
         "tour=learning",
+        "7-targets",
     ),
     Shown(
         "film",

@@ -240,14 +240,15 @@ def images_option() -> Any:
 
 
 def read_annotations(
-    source: str, split: str | Sequence[str], images: str | None, classes: str | None
+    source: str, split: str | Sequence[str], images: str | None, classes: str | Sequence[str] | None
 ) -> tuple[Roidb, list[str]]:
-    """Return load_roidb's result, with the names in the file --classes; without that file, print the order of the classes.
+    """Return load_roidb's result, with the class names, or those in a file; without them, print the order of the classes.
 
     Raises Error, also if the first image does not exist.
     """
     try:
-        roidb, names = load_roidb(source, split=split, images=images, classes=read_names(classes) if classes else None)
+        given = read_names(classes) if isinstance(classes, str) else classes
+        roidb, names = load_roidb(source, split=split, images=images, classes=given)
     except UnknownClassError as error:
         raise Error(f"{error}: give other names with --classes FILE, one per line" if not classes else str(error)) from error
     path = Path(source)
@@ -285,6 +286,18 @@ class RoidbOptions:
         "--proposals", "Folder of IMAGE-NAME.npy files with boxes (R, 4), for nets without an RPN.", metavar="DIR"
     )
 
+    @property
+    def class_file(self) -> str | None:
+        """The file of --classes."""
+        return self.classes
+
+    def with_proposals(self, entries: Roidb) -> Roidb:
+        """Return the images with the boxes of --proposals, if given. Raises Error."""
+        if not self.proposals:
+            return entries
+        boxes = [read_proposals(self.proposals, Path(str(entry["image"]))) for entry in entries]
+        return add_proposals(entries, [array for array in boxes if array is not None])
+
     def set_roidb(self, net: Net, settings: DetectionSettings, test_nets: Sequence[Net] = ()) -> Sequence[str]:
         """Give the images and boxes of --roidb to the RoIData layers of the net and the test nets; return the class names.
 
@@ -301,13 +314,12 @@ class RoidbOptions:
             raise Error(f'layer "{reader.name}" reads a roidb: give --roidb, a JSON or CSV file, or a folder of VOC or YOLO')
         if images and not Path(images).is_dir():
             raise Error(f"--images {images}: no such folder")
-        entries, classes = read_annotations(source, self.split or ("trainval", "train"), images, self.classes)
+        entries, classes = read_annotations(source, self.split or ("trainval", "train"), images, self.class_file)
         if classes and len(classes) != reader.num_classes:
             wanted = f'layer "{reader.name}" has num_classes {reader.num_classes}'
-            warn(f"{source} has {len(classes)} classes with the background, but {wanted}")
-        if self.proposals:
-            boxes = [read_proposals(self.proposals, Path(str(entry["image"]))) for entry in entries]
-            entries = add_proposals(entries, [array for array in boxes if array is not None])
+            way = f"train --classes {len(classes)}, or retarget, changes the net"
+            warn(f"{source} has {len(classes)} classes with the background, but {wanted}: {way}")
+        entries = self.with_proposals(entries)
         if settings.train.use_flipped:
             entries = add_flipped(entries)
         for reader in readers:

@@ -25,21 +25,24 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.training.finite import check_finite
 from minicaffe.training.signals import STOPS, Action, signal_actions
 from minicaffe.training.snapshots import latest
-from minicaffe.training.solver import Progress, SGDSolver
+from minicaffe.training.solver import SGDSolver
 from minicaffe.training.solvers import get_solver
 
 from .common import PAGES, WEIGHTS, check_apart, check_folder, check_target, counted, listed, one_of
 from .groups import DeviceOptions, StateOptions, iterations_option, weights_option
-from .image_options import RoidbOptions, SettingsOptions
+from .image_options import SettingsOptions
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
 from .terminal import echo, inform, warn
+from .train_sizes import NetEdits
+from .train_validation import Lines, ValidationOptions, progress_text, tell_best, validated_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from minicaffe.scaling.mpi import Job
     from minicaffe.tracing.film import Film
+    from minicaffe.training.validation import Validation
 
 
 LATEST = "latest"
@@ -57,7 +60,9 @@ class FilmOptions:
 
     film: str | None = option("--film", "Write frames of the training to DIR, and a page that plays them.", metavar="DIR")
     every: int | None = option("--every", "Iterations between frames.  [default: 100]", type=click.IntRange(1))
-    film_net: str | None = option("--film-net", "Test prototxt of the detector, to show its detections.", metavar="FILE")
+    film_net: str | None = option(
+        "--film-net", "Test prototxt of the detector, to show its detections.  [default: that of --val]", metavar="FILE"
+    )
     film_image: tuple[str, ...] = option(
         "--film-image", "Photo for --film-net; may be repeated.  [default: the roidb's first images]", metavar="FILE"
     )
@@ -76,15 +81,17 @@ class FilmOptions:
             return None
         from minicaffe.tracing.film import EVERY, Film
 
-        images = self.film_image
-        film = Film(trainer, self.film, self.every or EVERY, net=self.film_net, images=images, classes=classes or None)
+        images, validation = self.film_image, trainer.validation
+        shown = validation and validation.detector and "rois" not in validation.detector.net.inputs
+        net = self.film_net or (validation.net if validation and shown else None)
+        film = Film(trainer, self.film, self.every or EVERY, net=net, images=images, classes=classes or None)
         if film.note:
             inform(f"film: {film.note}")
         return film
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(FilmOptions, RoidbOptions, SettingsOptions, DeviceOptions, StateOptions):
+class TrainOptions(FilmOptions, ValidationOptions, SettingsOptions, DeviceOptions, StateOptions):
     solver: str | None = argument(required=False)
     solver_option: str | None = option("--solver", "Solver, in place of the argument.", metavar="FILE")
     weights: tuple[str, ...] = weights_option()
@@ -142,6 +149,8 @@ def train_command(options: TrainOptions) -> None:
 
     Example:  minicaffe train solver.prototxt --roidb VOC2007 --cfg end2end.yml --weights zf.caffemodel --iterations 70000
 
+    Example:  minicaffe train solver.prototxt --roidb train.json --val val.json --classes names.txt --epochs 20 --patience 5
+
     Example:  minicaffe train -solver solver.prototxt -snapshot lenet_iter_5000.solverstate
 
     Example:  minicaffe train solver.prototxt --film film --every 50
@@ -152,25 +161,38 @@ def train_command(options: TrainOptions) -> None:
     path = one_of(options.solver, options.solver_option, "SOLVER", "--solver")
     _check(path, options)
     with _ranks(options) as job:
-        settings = options.settings
         param, state = _solver(path, options)
-        expect(param.max_iter or None)  # the same in a resumed run, which must end with the same bits
-        seed = options.seed_given
-        if seed is None:
-            seed = param.random_seed if param.random_seed >= 0 else settings.rng_seed
-        with options.checking():
-            trainer = get_solver(param, folder=Path(path).parent, settings=settings, fork=options.fork or "", seed=seed)
-        echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
+        edits = NetEdits(options, param, job.count if job else 1)
+        trainer = _trainer(path, param, options, edits)
+        edits.finish(trainer, fresh=state is None)
         _check_test_nets(trainer)
         _remind(param, trainer.net, options)
         with job.train(trainer) if job else nullcontext():
             for file in options.weights if state is None else ():  # --snapshot latest: weights count only for the first start
                 _load(trainer, file)
             with options.checking():
-                classes = options.set_roidb(trainer.net, settings, trainer.test_nets)
+                classes = options.set_roidb(trainer.net, options.settings, trainer.test_nets)
+                options.apply_epochs(trainer)
+                edits.write_test_net(trainer, options.test_net)
+                options.start_validation(trainer, classes)
             if state:
                 trainer.restore(state)
             _solve(trainer, options, options.start_film(trainer, classes), alone=job is None)
+
+
+def _trainer(path: str, param: caffe_pb2.SolverParameter, options: TrainOptions, edits: NetEdits) -> SGDSolver:
+    """Return the solver with its nets, and print the train net's name."""
+    # The same in a resumed run, which must end with the same bits.
+    expect(None if options.epochs else param.max_iter or None)
+    settings, seed = options.settings, options.seed_given
+    if seed is None:
+        seed = param.random_seed if param.random_seed >= 0 else settings.rng_seed
+    folder, fork = Path(path).parent, options.fork or ""
+    with options.checking():
+        trainer = get_solver(param, folder=folder, settings=settings, fork=fork, seed=seed, edit_net=edits)
+    trainer.keep = options.keep
+    echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
+    return trainer
 
 
 def _check(path: str, options: TrainOptions) -> None:
@@ -178,11 +200,15 @@ def _check(path: str, options: TrainOptions) -> None:
     weights, snapshot = options.weights, options.snapshot
     if options.check is False and options.skip_unreadable:
         raise click.UsageError("--skip-unreadable needs the check: leave out --no-check")
+    if options.epochs and options.iterations:
+        raise click.UsageError("--epochs and --iterations: give one of them")
+    options.check_validation()
     if options.timeout and not options.engine:
         raise click.UsageError("--timeout goes with --engine mpi")
     if weights and snapshot and snapshot != LATEST:
         raise Error("--weights starts anew and --snapshot resumes: give one of them")
     read = [path, *weights, snapshot, options.cfg, options.roidb, options.proposals, options.film_net, *options.film_image]
+    read += [options.val, options.test_net, options.class_file]
     check_target("--out", options.out, read, writes=WEIGHTS)
     check_target("--log", options.log, read, appended=True)
     check_apart("--out", options.out, "--log", options.log)
@@ -211,6 +237,7 @@ def _solver(path: str, options: TrainOptions) -> tuple[caffe_pb2.SolverParameter
     if options.level:
         param.train_state.level = options.level
     param.train_state.stage.extend(options.stages)
+    options.apply_to(param)
     state = _state(param, options.snapshot, Path(path).parent)
     if options.weights or state:
         param.ClearField("weights")  # the command line replaces the solver's weights
@@ -223,8 +250,8 @@ def _check_test_nets(trainer: SGDSolver) -> None:
         if net.inputs:
             raise Error(
                 f"test_net {net.file}: no layer fills its inputs {listed(net.inputs)}, so the solver cannot test with it.\n"
-                "Remove test_net, test_iter and test_interval from the solver, and measure a detector's snapshots with\n"
-                f"minicaffe evaluate {pasted(str(net.file), path=True)} SNAPSHOT.caffemodel ANNOTATIONS"
+                "Remove test_net, test_iter and test_interval from the solver, and validate a detector with\n"
+                f"--val ANNOTATIONS --test-net {pasted(str(net.file), path=True)}"
             )
 
 
@@ -291,6 +318,8 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
     if options.out and first:  # rank 0: all ranks have the same weights
         trainer.save(options.out)
         echo(f"written: {options.out}")
+    if trainer.validation:
+        tell_best(trainer.validation)
     if film:
         echo(f"written: {film.write()}")
     context = click.get_current_context()
@@ -299,22 +328,34 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
 
 
 def _show_progress(trainer: SGDSolver, iterations: int | None, log_file: str | None) -> None:
-    """Train with a progress bar, or without a terminal with a line every `display` iterations (default: 100)."""
+    """Train with a progress bar; without a terminal, print Lines every `display` iterations (default: 100)."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from .console import bar
 
     total = iterations if iterations is not None else max(trainer.param.max_iter - trainer.iter, 0)
     shown = bar(MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    validation = trainer.validation
     if shown is None:
-        trainer.on_progress(lambda p: _line(p, trainer.param.display or 100))
+        lines = Lines(trainer.param.display or 100)
+        trainer.on_progress(lines.progress)
+        if validation:
+            validation.on_image(lines.image)
+            validation.on_validated(lambda done: lines.validated(done, validation))
         with logging_to(to_stderr, log_file):
             trainer.solve(iterations=iterations)
         return
     with shown, logging_to(lambda record: _above(shown.console, record), log_file):
         task = shown.add_task("", total=total)
-        trainer.on_progress(lambda p: shown.update(task, advance=1, description=_text(p)))
+        trainer.on_progress(lambda p: shown.update(task, advance=1, description=progress_text(p) + _best_text(validation)))
+        if validation:
+            validation.on_image(lambda done, total: shown.update(task, description=f"validating {done}/{total}"))
+            validation.on_validated(lambda done: shown.update(task, description=validated_text(done, validation)))
         trainer.solve(iterations=iterations)
+
+
+def _best_text(validation: Validation | None) -> str:
+    return f"  best voc_ap {validation.best:.4f}" if validation and validation.best is not None else ""
 
 
 SHOWN_BY_BAR = re.compile(
@@ -327,15 +368,6 @@ def _above(console: Console, record: logging.LogRecord) -> None:
     line = record.getMessage()
     if not SHOWN_BY_BAR.match(line):
         console.print(line)
-
-
-def _text(progress: Progress) -> str:
-    return f"loss {progress.loss:.4f}  lr {progress.lr:g}  {progress.rate:.1f} it/s"
-
-
-def _line(progress: Progress, every: int) -> None:
-    if progress.iteration % every == 0:
-        echo(f"iteration {progress.iteration}: {_text(progress)}")
 
 
 @dataclass(frozen=True, kw_only=True)

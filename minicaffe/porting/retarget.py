@@ -47,10 +47,20 @@ def retarget(path: str | os.PathLike[str], classes: int, *, boxes: str = "") -> 
     boxes: "class" or "agnostic", only needed if 8 box values can mean both (a net of 2 classes). Raises Error if no class count
     is found or counts contradict each other, PrototxtError for a file that cannot be read.
     """
+    done = retarget_text(read_text(path), str(path), classes, boxes=boxes)
+    if done.old == classes:
+        raise Error(f"{path}: it already has {classes} classes")
+    return done
+
+
+def retarget_text(text: str, path: str, classes: int, *, boxes: str = "") -> Retargeted:
+    """Return the prototxt `text` for `classes` classes; unchanged, with old == new, if it already has them.
+
+    path: for errors. boxes, and the errors raised: as for retarget.
+    """
     if classes < 2:
         raise Error(f"--classes {classes}: give at least 2; the background counts as a class")
-    text = read_text(path)
-    net = parse_net(text, str(path), warn=False)
+    net = parse_net(text, path, warn=False)
     plan = Plan(net, classes, boxes)
     plan_heads(plan)
     plan_ssd(plan)
@@ -61,7 +71,7 @@ def retarget(path: str | os.PathLike[str], classes: int, *, boxes: str = "") -> 
             "and no Python layer with num_classes" + plan.hint()
         )
     if plan.old == classes:
-        raise Error(f"{path}: it already has {classes} classes")
+        return Retargeted(text, plan.old, classes, [], {}, plan.agnostic, [])
     plan.rename()
     new_text, edits = edit(text, net, plan.changes, (plan.old, classes))
     return Retargeted(new_text, plan.old, classes, edits, plan.renamed, plan.agnostic, list(plan.notes))

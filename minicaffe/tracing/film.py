@@ -14,7 +14,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +22,15 @@ from minicaffe import rng
 from minicaffe.blob import Arrays
 from minicaffe.data.images import load_image
 from minicaffe.detection.detector import Detector
-from minicaffe.detection.family import SSD_MEANS
-from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error, SolverError, on_one_line, os_errors_as
 from minicaffe.files import unlinked
 from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.parameters import put_weights, weights_of
+from minicaffe.parameters import weights_of
 from minicaffe.training.solver import Progress, SGDSolver
-from minicaffe.training.target_scaling import folded
+from minicaffe.training.trained_detector import FileName, put_trained_weights, trained_detector
+from minicaffe.training.validation import COCO, VOC, Validated
 
 from .film_frames import (
     HEAD,
@@ -63,8 +61,6 @@ LOSS = "the loss"
 MOST_PHOTOS = 3
 """The most images of the roidb."""
 MOST_FILTERS = 256
-
-FileName = str | os.PathLike[str]
 
 
 class Film:
@@ -109,6 +105,7 @@ class Film:
     Notes
     -----
     Make the film after set_roidb and restore.
+    If the solver has a `Validation`, make the film after it: the frames show its average precision.
     It does not change the training: it has its own net, data and random numbers.
     On several ranks, rank 0 writes.
     """
@@ -141,6 +138,8 @@ class Film:
                 self._show = self._batch() if net is None else self._detector(net, images)
         solver.on_progress(self._progress)
         solver.on_test(self._on_test)
+        if solver.validation:
+            solver.validation.on_validated(self._on_validated)
 
     def __enter__(self) -> Film:
         if self.solver.exchange.rank:
@@ -189,29 +188,15 @@ class Film:
     def _accuracies(self) -> list[str]:
         nets = [self.solver.net, *self.solver.test_nets]
         made = [(net, node) for net in nets for node in net.nodes if node.layer.type.endswith("Accuracy")]
-        return list(dict.fromkeys(name for net, node in made for name in node.top_names if name in _single_outputs(net)))
+        names = [name for net, node in made for name in node.top_names if name in _single_outputs(net)]
+        return list(dict.fromkeys([*names, *((VOC, COCO) if self.solver.validation else ())]))
 
     # The contents of frames.
 
     def _detector(self, net: FileName | Detector, images: Sequence[FileName]) -> Photos:
-        detector = net if isinstance(net, Detector) else self._made(net)
-        detector.net.take_layouts((name, [x.shape for x in arrays]) for name, arrays in weights_of(self.solver.net).items())
-        wanted = {name: [blob.shape for blob in blobs] for name, blobs in detector.net.params.items()}
-        there = {name: [blob.shape for blob in blobs] for name, blobs in self.solver.net.params.items()}
-        if wrong := [name for name, shapes in wanted.items() if there.get(name) != shapes]:
-            kinds = f"has blobs {wanted[wrong[0]]}, in {self.solver.net.file} {there.get(wrong[0], 'there is none')}"
-            raise Error(f'{detector.net.file}: not a test net of the trained one: layer "{wrong[0]}" {kinds}')
+        classes = self._classes
+        detector = trained_detector(self.solver, net, classes=classes, threshold=THRESHOLD, max_detections=MOST_BOXES)
         return Photos(detector, [(os.path.basename(os.fspath(file)), load_image(file)) for file in images] or self._of_roidb())
-
-    def _made(self, file: FileName) -> Detector:
-        net = Net(file, TEST, keep="outputs", settings=self.solver.settings, fork=self.solver.net.fork)
-        means: dict[str, Any] = {}
-        if ssd_layer(net):
-            given = (layer.param.transform_param for layer in self.solver.net.layers if layer.param.HasField("transform_param"))
-            if transform := next(given, None):  # an SSD needs the means and scale of its train net
-                values = list(transform.mean_value) or SSD_MEANS
-                means = {"means": values if len(values) > 1 else list(values) * 3, "scale_factor": transform.scale}
-        return Detector(net, classes=self._classes, threshold=THRESHOLD, max_detections=MOST_BOXES, **means)
 
     def _of_roidb(self) -> list[tuple[str, NDArray[np.uint8]]]:
         reader = next((layer for layer in self.solver.net.layers if isinstance(layer, RoIData)), None)
@@ -243,12 +228,16 @@ class Film:
             yield
 
     def _take(self, frame: Frame, until: int) -> None:
-        """Keep the losses of an old frame up to iteration `until`, and the tests before it: these are not repeated."""
+        """Keep the losses of an old frame up to iteration `until`, and the tests that are not repeated.
+
+        The tests of iteration `until` are repeated, but not the validation.
+        """
         kept = [i for i, at in enumerate(frame.iterations) if at <= until]
         self._iterations += [frame.iterations[i] for i in kept]
         for name, values in frame.losses.items():
             self._losses.setdefault(name, []).extend(values[i] for i in kept)
-        self._tests += [test for test in frame.tests if test.iteration < until]
+        validated = len(self.solver.test_nets)
+        self._tests += [test for test in frame.tests if test.iteration < until + (test.net == validated)]
 
     def _progress(self, progress: Progress) -> None:
         if not self._recording:
@@ -265,7 +254,15 @@ class Film:
         if not self._recording:
             return
         outputs = {name: _rounded(float(means[name].sum())) for name in _single_outputs(self.solver.test_nets[index])}
-        self._tests.append(NetTest(self.solver.iter, index, outputs))
+        self._add(NetTest(self.solver.iter, index, outputs))
+
+    def _on_validated(self, done: Validated) -> None:
+        if self._recording:
+            outputs = {name: _rounded(value) for name, value in done.numbers.items()}
+            self._add(NetTest(done.iteration, len(self.solver.test_nets), outputs))
+
+    def _add(self, test: NetTest) -> None:
+        self._tests.append(test)
         if self._last.iteration == self.solver.iter:  # a test follows the frame of its iteration
             self._last, self._tests = replace(self._last, tests=self._last.tests + self._tests), []
             write_frame(self.folder, self._last)
@@ -274,8 +271,7 @@ class Film:
         solver, show = self.solver, self._show
         with self._aside():
             if show:
-                with folded(solver.net, solver.settings):
-                    put_weights(show.net, weights_of(solver.net))
+                put_trained_weights(solver, show.net)
             seen = show.look() if show else []
         found = filters(solver.net)
         self._last = Frame(solver.iter, self._lr, self._iterations, self._losses, found, seen, self._tests)

@@ -103,7 +103,10 @@ class Filters:
 
 @dataclass(frozen=True)
 class NetTest:
-    """A test during the training: the means of a test net's outputs of one number. net: its number among the test nets."""
+    """A test during the training: the means of a test net's outputs of one number. net: its number among the test nets.
+
+    A validation's number follows those of the test nets.
+    """
 
     iteration: int
     net: int

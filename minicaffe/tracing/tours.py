@@ -57,6 +57,7 @@ POINTS = {
     "targets image": "#panel .targets .view",
     "photo": "#panel .result",
     "sliders": "#panel .result .slider",
+    "nms slider": "#panel .result .nms-slider",
     "detections": "#panel .detections",
     "origin": "#panel .walk ol",
     "suppressed": "#panel .walk .suppressed",

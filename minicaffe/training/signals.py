@@ -124,6 +124,14 @@ class Action(Enum):
     SNAPSHOT = "snapshot"
 
 
+def stronger(action: Action, other: Action) -> Action:
+    """Return the action that takes precedence: a stop over a snapshot over none."""
+    return max(action, other, key=ORDER.index)
+
+
+ORDER = [Action.NONE, Action.SNAPSHOT, Action.STOP]
+"""From the weakest to the strongest."""
+
 Request = Callable[[], Action]
 """Called by the solver between iterations; returns each action once."""
 

@@ -101,9 +101,27 @@ def write(solver: SGDSolver, running: State) -> Path:
     return model
 
 
+def remove(param: caffe_pb2.SolverParameter, iteration: int) -> None:
+    """Remove the snapshot of an iteration; log a file that cannot be removed."""
+    for file in reversed(paths(param, iteration)):  # the state first: it must not name missing weights
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("%s: this old snapshot cannot be removed: %s", file, error.strerror or error)
+
+
+def best_path(param: caffe_pb2.SolverParameter) -> Path:
+    """Return the path of the weights with the best validation."""
+    return Path(f"{param.snapshot_prefix}_best.caffemodel{_suffix(param)}")
+
+
+def _suffix(param: caffe_pb2.SolverParameter) -> str:
+    return ".h5" if param.snapshot_format == caffe_pb2.SolverParameter.HDF5 else ""
+
+
 def paths(param: caffe_pb2.SolverParameter, iteration: int) -> tuple[Path, Path]:
     """Return the paths of a snapshot's weights and state."""
-    suffix = ".h5" if param.snapshot_format == caffe_pb2.SolverParameter.HDF5 else ""
+    suffix = _suffix(param)
     base = f"{param.snapshot_prefix}_iter_{iteration}"
     return Path(f"{base}.caffemodel{suffix}"), Path(f"{base}.solverstate{suffix}")
 

@@ -18,33 +18,41 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 
 from minicaffe.blob import Arrays, Blob
 from minicaffe.cuda.updates import Rule
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.errors import SolverError, os_errors_as, pasted
-from minicaffe.files import granted
-from minicaffe.formats.prototxt import read_solver
+from minicaffe.data.state_fields import MOST, Fields
+from minicaffe.errors import DataError, SolverError, os_errors_as, pasted
+from minicaffe.files import granted, unlinked
+from minicaffe.formats.prototxt import NetFile, read_solver
 from minicaffe.formats.upgrade import upgrade_solver
 from minicaffe.hooks import debug_info
+from minicaffe.mode import Phase
 from minicaffe.net import Net
+from minicaffe.net_arguments import AnyNet, net_file_of
 from minicaffe.proto import caffe_pb2
 from minicaffe.rng import set_random_seed
 
 from . import snapshots, solver_nets, updates
 from .exchange import Exchange
 from .lr_policy import Plateau, check_policy, learning_rate
-from .running_state import LastIteration, State, add_note, misfits, restore_running_state, running_state
-from .signals import Action, Request
+from .running_state import SNAPSHOTS, VALIDATION, LastIteration, State, add_note, misfits, restore_running_state, running_state
+from .signals import Action, Request, stronger
 from .solver_log import SolverLog, net_outputs
 from .target_scaling import folded
+
+if TYPE_CHECKING:
+    from .validation import Validation
 
 logger = logging.getLogger("minicaffe.solver")
 
 SolverFile = str | os.PathLike[str] | caffe_pb2.SolverParameter
+EditNet = Callable[[NetFile, Phase], NetFile]
+"""A change of a net file before a net of this phase is built from it."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,8 @@ class SGDSolver:
         The folder of the files that a SolverParameter names. Default: the working directory.
     strict : bool, optional
         As for `Net`, for its nets and for the solver prototxt.
+    edit_net : callable, optional
+        Called with the NetFile and the phase of each of its nets. The net is built from the NetFile that it returns.
 
     Attributes
     ----------
@@ -112,6 +122,10 @@ class SGDSolver:
         True if a request ended the last step or test.
     exchange : Exchange
         The communication with other ranks that train the same net (minicaffe.mpi).
+    keep : int or None
+        The number of snapshots to keep. Older ones that this training wrote are removed. Default: None, all.
+    validation : Validation or None
+        The validation that runs while the solver trains.
 
     Raises
     ------
@@ -139,6 +153,7 @@ class SGDSolver:
         seed: int | None = None,
         folder: str | os.PathLike[str] | None = None,
         strict: bool | None = None,
+        edit_net: EditNet | None = None,
     ) -> None:
         if isinstance(solver, caffe_pb2.SolverParameter):
             self.param, self.folder = upgrade_solver(solver), Path(folder or Path())
@@ -150,7 +165,8 @@ class SGDSolver:
         self.check_rule()
         if seed is not None or self.param.random_seed >= 0:
             set_random_seed(self.param.random_seed if seed is None else seed)
-        make = partial(Net, strict=strict, fork=fork)
+        self._edit_net, self._net_options = edit_net, {"strict": strict, "fork": fork}
+        make = self.make_net
         self.net: Net = solver_nets.train_net(self.param, self.folder, partial(make, settings=settings))
         self.settings = self.net.settings
         for names in self.param.weights:
@@ -171,6 +187,29 @@ class SGDSolver:
         self._last = LastIteration(self.net)
         self._is_updating = False
         self._saved_iter = 0
+        self.keep: int | None = None
+        self.validation: Validation | None = None
+        self._snapshots: list[int] = []
+
+    def make_net(self, net: AnyNet, phase: Phase, **options: Any) -> Net:
+        """Return a net with the solver's options, changed by edit_net.
+
+        Parameters
+        ----------
+        net : str or path or NetFile or NetParameter
+            The net.
+        phase : Phase
+            Its phase.
+        **options
+            Further arguments of `Net`.
+
+        Returns
+        -------
+        Net
+            The net.
+        """
+        file = self._edit_net(net_file_of(net), phase) if self._edit_net else net
+        return Net(file, phase, **{**self._net_options, **options})
 
     @cached_property
     def history_blobs(self) -> list[Blob]:
@@ -291,7 +330,9 @@ class SGDSolver:
         self.exchange.begin(self, iterations)
         self._log.begin(self.iter)
         try:
-            self._iterate(iterations)
+            # A stop or an error may have prevented the validation of this iteration.
+            if not (self.validation and self._obey(Action.NONE)):
+                self._iterate(iterations)
         except Exception as error:
             self._snapshot_after(error)
             raise
@@ -312,12 +353,18 @@ class SGDSolver:
             lr = lr if self.iter == self._stop_at else self.lr  # there is no next update
             for report in self._progress:
                 report(Progress(self.iter, self.smoothed_loss, self._losses[-1], lr, rate))
-            action = self.exchange.agree(self._request())  # all ranks stop after the same iteration
-            if self._due(self.param.snapshot) or action is Action.SNAPSHOT:
-                self.snapshot()
-            if action is Action.STOP:
-                self.stopped = True
+            if self._obey(self._request(), snapshot=self._due(self.param.snapshot)):
                 break
+
+    def _obey(self, action: Action, snapshot: bool = False) -> bool:
+        """Validate if it is due, write a snapshot if it is due or requested; return whether to stop."""
+        if self.validation and action is not Action.STOP:
+            action = stronger(action, self.validation.run(self._request, last=self.iter == self._stop_at))
+        action = self.exchange.agree(action)  # all ranks stop after the same iteration
+        if snapshot or action is Action.SNAPSHOT:
+            self.snapshot()
+        self.stopped = action is Action.STOP
+        return self.stopped
 
     def _iteration(self) -> None:
         self.net.clear_param_diffs()
@@ -434,12 +481,30 @@ class SGDSolver:
         running = self.exchange.states(self._last.state or self._running_state())
         if self.exchange.rank:
             return snapshots.paths(self.param, self.iter)[0]
+        if self.keep:
+            self._snapshots = [*(i for i in self._snapshots if i != self.iter), self.iter]
+            running = {**running, SNAPSHOTS: self._snapshots}
         with self.exchange.alone():
             self._make_snapshot_folder()
             model = snapshots.write(self, running)
         self._saved_iter = self.iter
         logger.info("Snapshot written to %s", model)
+        while self.keep and len(self._snapshots) > self.keep:
+            snapshots.remove(self.param, self._snapshots.pop(0))
         return model
+
+    def save_best(self) -> Path:
+        """Write the weights for the test net to ``<snapshot_prefix>_best.caffemodel``.
+
+        Returns
+        -------
+        Path
+            The path.
+        """
+        path = snapshots.best_path(self.param)
+        self._make_snapshot_folder()
+        self.save(unlinked(granted(path, self.folder), DataError))
+        return path
 
     def _snapshot_after(self, error: Exception) -> None:
         """Write a snapshot of the last complete iteration; add to the error's message how to resume."""
@@ -473,7 +538,7 @@ class SGDSolver:
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue from a .solverstate or .solverstate.h5: weights, history and iteration.
 
-        Call it after set_roidb.
+        Call it after set_roidb, and after making a `Validation`.
 
         Parameters
         ----------
@@ -493,6 +558,10 @@ class SGDSolver:
         plateau = snapshots.plateau(path, state, self.param)
         if running:
             with misfits(path):
+                fields = Fields(running)
+                if self.validation and VALIDATION in fields:
+                    self.validation.restore(fields.inner(VALIDATION))
+                self._snapshots = fields.wholes(SNAPSHOTS, 0, MOST) if SNAPSHOTS in fields else []
                 restore_running_state(running, self.net, self.test_nets, self._losses)
         snapshots.load_weights(path, state, running, self)
         for history, array in zip(self.history, state.history, strict=True):
@@ -503,7 +572,8 @@ class SGDSolver:
         self._resumed = self._resumed or bool(running)
 
     def _running_state(self) -> State:
-        return running_state(self.net, self.test_nets, self._losses)
+        state = running_state(self.net, self.test_nets, self._losses)
+        return {**state, VALIDATION: self.validation.state()} if self.validation else state
 
     def _make_snapshot_folder(self) -> None:
         folder = Path(self.param.snapshot_prefix).parent

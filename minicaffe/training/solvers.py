@@ -20,7 +20,7 @@ from minicaffe.formats.upgrade import upgrade_solver
 from minicaffe.proto import caffe_pb2
 
 from . import updates
-from .solver import SGDSolver, SolverFile
+from .solver import EditNet, SGDSolver, SolverFile
 
 Array = NDArray[Any]
 
@@ -158,6 +158,7 @@ def get_solver(
     seed: int | None = None,
     folder: str | os.PathLike[str] | None = None,
     strict: bool | None = None,
+    edit_net: EditNet | None = None,
 ) -> SGDSolver:
     """Return a solver of the prototxt's type.
 
@@ -174,6 +175,8 @@ def get_solver(
     folder : str or path, optional
         As for `SGDSolver`.
     strict : bool, optional
+        As for `SGDSolver`.
+    edit_net : callable, optional
         As for `SGDSolver`.
 
     Returns
@@ -196,7 +199,8 @@ def get_solver(
         param, folder = read_solver(solver, strict=strict), Path(solver).parent
     if param.type not in SOLVERS:
         raise SolverError(f'unknown solver type "{param.type}": use one of {", ".join(SOLVERS)}')
-    return SOLVERS[param.type](param, settings=settings, fork=fork, seed=seed, folder=folder, strict=strict)
+    make = SOLVERS[param.type]
+    return make(param, settings=settings, fork=fork, seed=seed, folder=folder, strict=strict, edit_net=edit_net)
 
 
 def _no_momentum(solver: SGDSolver) -> None:

@@ -45,6 +45,13 @@ def without_the_end(a: Box, b: Box) -> float:
     return _iou(a, b, end=0)
 
 
+@iou.slip("The intersection has its + 1, but the areas of A and B lack theirs.")
+def areas_without_the_end(a: Box, b: Box) -> float:
+    width, height = np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]) + 1, 0)
+    areas = sum(np.prod(box[2:] - box[:2]) for box in (a, b))
+    return float(width * height / (areas - width * height))
+
+
 @iou.slip("Boxes apart have negative sides of overlap, whose product can be positive. Take the greater of each side and 0.")
 def negative_sides(a: Box, b: Box) -> float:
     return _iou(a, b, apart=-np.inf)
@@ -57,11 +64,15 @@ def union_counts_twice(a: Box, b: Box) -> float:
 
 
 def _scenes(rng: np.random.Generator) -> list[tuple[Floats, Floats]]:
-    """Return detections of a scene, best first, and its true boxes. In the first case an IoU is exactly 0.5."""
+    """Return detections of a scene, best first, and its true boxes. In the first case an IoU is exactly 0.5.
+
+    In the fourth case a detection below 0.5 comes before one that fits the same box.
+    """
     first = ([(0, 0, 9, 9), (20, 0, 29, 19), (50, 50, 59, 59)], [(0, 0, 9, 4), (20, 0, 29, 19)])
     second = ([(0, 0, 9, 9), (1, 0, 10, 9), (30, 0, 39, 9)], [(0, 0, 9, 9), (4, 0, 13, 9), (30, 1, 39, 10)])
     third = ([(2, 0, 11, 9), (0, 0, 9, 9)], [(0, 0, 9, 9), (2, 0, 11, 9)])
-    made = [(np.array(found, np.float64), np.array(true, np.float64)) for found, true in (first, second, third)]
+    fourth = ([(6, 0, 15, 9), (0, 0, 9, 9)], [(0, 0, 9, 9)])
+    made = [(np.array(found, np.float64), np.array(true, np.float64)) for found, true in (first, second, third, fourth)]
     for count in (3, 5):
         corners = rng.integers(0, 200, (count, 2))
         truth = np.concatenate([corners, corners + rng.integers(20, 60, (count, 2))], axis=1).astype(np.float64)
@@ -91,6 +102,16 @@ def second_choice(found: Floats, truth: Floats) -> Bools:
     return hits
 
 
+@true_positives.slip("Only a true positive takes its true box. A detection below 0.5 leaves the box to later ones.")
+def miss_takes_the_box(found: Floats, truth: Floats) -> Bools:
+    hits, taken = np.zeros(len(found), bool), set[int]()
+    for i, row in enumerate(ops.bbox_overlaps(found, truth)):
+        box = int(row.argmax())
+        hits[i] = row[box] >= 0.5 and box not in taken
+        taken.add(box)
+    return hits
+
+
 @true_positives.slip("An IoU of exactly 0.5 is enough: compare with >=.")
 def more_than_half(found: Floats, truth: Floats) -> Bools:
     return evaluation.true_positives(found, truth, np.nextafter(0.5, 1))
@@ -109,11 +130,10 @@ def first_above(found: Floats, truth: Floats) -> Bools:
 
 
 def _hits(rng: np.random.Generator) -> list[tuple[Floats, Bools, int]]:
-    """Return scores in any order, true positives among them, and the number of true boxes. Two scores are equal in each."""
-    made = [(np.array([0.9, 0.3, 0.8, 0.8]), np.array([1, 1, 0, 1], bool), 5)]
+    """Return scores in any order, true positives among them, and the number of true boxes. No two scores are equal."""
+    made = [(np.array([0.9, 0.3, 0.8, 0.7]), np.array([1, 1, 0, 1], bool), 5)]
     for count in (7, 12):
         scores, hits = rng.permutation(np.linspace(0.1, 0.9, count)), rng.permutation(count) < count // 2
-        scores[hits.argmax()] = scores[hits.argmin()]
         made.append((scores, hits, count // 2 + 2))
     return made
 
@@ -138,21 +158,19 @@ def not_sorted(scores: Floats, hits: Bools, total: int) -> tuple[Floats, Floats]
     return _curve(hits, total)
 
 
-@precision_recall.slip(
-    "Equal scores keep their order: np.argsort(-scores, kind='stable'). Turning an ascending order around swaps them."
-)
-def ties_turned(scores: Floats, hits: Bools, total: int) -> tuple[Floats, Floats]:
-    return _curve(hits[np.argsort(scores, kind="stable")[::-1]], total)
+@precision_recall.slip("This order has the worst score first: np.argsort sorts upwards. Sort -scores instead.")
+def worst_first(scores: Floats, hits: Bools, total: int) -> tuple[Floats, Floats]:
+    return _curve(hits[np.argsort(scores)], total)
 
 
 @precision_recall.slip("Recall divides by the number of true boxes, found or not.")
 def recall_of_the_found(scores: Floats, hits: Bools, total: int) -> tuple[Floats, Floats]:
-    return _curve(hits[np.argsort(-scores, kind="stable")], hits.sum())
+    return _curve(hits[np.argsort(-scores)], hits.sum())
 
 
 @precision_recall.slip("That is recall, then precision. Return precision first.")
 def exchanged(scores: Floats, hits: Bools, total: int) -> tuple[Floats, Floats]:
-    precision, recall = _curve(hits[np.argsort(-scores, kind="stable")], total)
+    precision, recall = _curve(hits[np.argsort(-scores)], total)
     return recall, precision
 
 
@@ -180,6 +198,18 @@ def without_the_best(precision: Floats, recall: Floats) -> float:
 )
 def trapezoids(precision: Floats, recall: Floats) -> float:
     return float((np.diff(recall) * (precision[1:] + precision[:-1]) / 2).sum() + recall[0] * precision[0])
+
+
+@average_precision.slip(
+    "The trapezoid rule joins the points by slopes, and it misses the part before the first point. The area is a staircase."
+)
+def trapezoids_between_points(precision: Floats, recall: Floats) -> float:
+    return float((np.diff(recall) * (precision[1:] + precision[:-1]) / 2).sum())
+
+
+@average_precision.slip("That is the mean of the precisions. Weight each one by the step of recall that leads to it.")
+def mean_precision(precision: Floats, recall: Floats) -> float:
+    return float(precision.mean())
 
 
 @average_precision.slip(

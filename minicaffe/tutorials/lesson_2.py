@@ -71,6 +71,11 @@ def without_stride(x: Maps, weight: Maps, bias: float, place: Place, stride: int
     return _one(x, weight, bias, place, pad)
 
 
+@one_number.slip("A place is (row, column): the row belongs to the height, axis 1 of x, and the column to the width, axis 2.")
+def column_first(x: Maps, weight: Maps, bias: float, place: Place, stride: int, pad: int) -> float:
+    return _one(x, weight, bias, (stride * place[1], stride * place[0]), pad)
+
+
 @one_number.slip("The bias is missing.")
 def without_bias(x: Maps, weight: Maps, bias: float, place: Place, stride: int, pad: int) -> float:
     return _one(x, weight, 0, (stride * place[0], stride * place[1]), pad)
@@ -112,6 +117,16 @@ def without_dilation(size: int, kernel: int, pad: int, stride: int, dilation: in
     return (size + 2 * pad - kernel) // stride + 1
 
 
+@output_size.slip("A part of a step is no step. Divide by the stride with //.")
+def divided(size: int, kernel: int, pad: int, stride: int, dilation: int) -> float:
+    return (size + 2 * pad - (dilation * (kernel - 1) + 1)) / stride + 1
+
+
+@output_size.slip("A filter of `kernel` cells has kernel - 1 gaps. A window spans dilation * (kernel - 1) + 1 cells.")
+def gap_too_many(size: int, kernel: int, pad: int, stride: int, dilation: int) -> int:
+    return (size + 2 * pad - dilation * kernel) // stride + 1
+
+
 @output_size.slip("The first window needs no step: count the steps, then add 1.")
 def steps_alone(size: int, kernel: int, pad: int, stride: int, dilation: int) -> int:
     return (size + 2 * pad - (dilation * (kernel - 1) + 1)) // stride
@@ -131,7 +146,7 @@ def receptive_field(layers: Sequence[Window]) -> tuple[int, int]:
 
 
 @receptive_field.slip(
-    "A layer's taps are one cell of its bottom apart. Add to the size first, then multiply the jump by this layer's stride."
+    "A filter's numbers lie one cell of its bottom apart. Add to the size first, then multiply the jump by this layer's stride."
 )
 def jump_first(layers: Sequence[Window]) -> tuple[int, int]:
     size, jump = 1, 1
@@ -141,7 +156,7 @@ def jump_first(layers: Sequence[Window]) -> tuple[int, int]:
     return size, jump
 
 
-@receptive_field.slip("Dilation spreads the taps: a layer adds dilation * (kernel - 1) steps.")
+@receptive_field.slip("Dilation spreads the numbers of the filter: a layer adds dilation * (kernel - 1) steps.")
 def undilated(layers: Sequence[Window]) -> tuple[int, int]:
     return _followed([(kernel, stride, 1) for kernel, stride, _ in layers])
 
@@ -149,6 +164,15 @@ def undilated(layers: Sequence[Window]) -> tuple[int, int]:
 @receptive_field.slip("A step between cells of a deeper map is `jump` pixels long: multiply each layer's steps by the jump.")
 def without_jump(layers: Sequence[Window]) -> tuple[int, int]:
     return 1 + sum(dilation * (kernel - 1) for kernel, _, dilation in layers), _followed(layers)[1]
+
+
+@receptive_field.slip("A kernel of k cells has k - 1 steps from its first cell to its last one.")
+def step_too_many(layers: Sequence[Window]) -> tuple[int, int]:
+    size, jump = 1, 1
+    for kernel, stride, dilation in layers:
+        size += dilation * kernel * jump
+        jump *= stride
+    return size, jump
 
 
 @receptive_field.slip("Before the first layer a cell is one pixel: the size starts at 1.")

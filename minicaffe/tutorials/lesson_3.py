@@ -67,6 +67,21 @@ def ratio_of_the_width(base: int, ratios: list[float], scales: list[float]) -> A
     return _around(np.stack([np.round(height * ratios), height], axis=1), base, scales)
 
 
+@generate_anchors.slip(
+    "The width is the square root of base * base / ratio: divide by the ratio. The height is the width times the ratio."
+)
+def times_the_ratio(base: int, ratios: list[float], scales: list[float]) -> Array:
+    width = np.round(np.sqrt(base * base * np.array(ratios)))
+    return _around(np.stack([width, np.round(width * ratios)], axis=1), base, scales)
+
+
+@generate_anchors.slip("Round before the scales, not after them: the scaled sides keep their fractions.")
+def rounded_after_the_scales(base: int, ratios: list[float], scales: list[float]) -> Array:
+    width = np.sqrt(base * base / np.array(ratios))
+    sides = np.round(np.stack([width, width * ratios], axis=1)[:, None] * np.array(scales)[:, None]).reshape(-1, 2)
+    return _around(sides, base, [1])
+
+
 @generate_anchors.slip("The centre of pixels 0 to base - 1 is (base - 1) / 2.")
 def centre_of_the_sides(base: int, ratios: list[float], scales: list[float]) -> Array:
     return _anchors(base, ratios, scales) + 0.5
@@ -136,6 +151,23 @@ def in_new_sides(box: Array, deltas: Array) -> Array:
     return _moved(box, np.concatenate([deltas[:2] * np.exp(deltas[2:]), deltas[2:]]))
 
 
+@move.slip("dx counts in widths of the box, dy in heights: the centre moves by dx * w pixels, not by dx pixels.")
+def moves_by_pixels(box: Array, deltas: Array) -> Array:
+    return _moved(box, np.concatenate([deltas[:2] / (box[2:] - box[:2] + 1), deltas[2:]]))
+
+
+@move.slip("Here the centre is x1 + w / 2. That is half a pixel further than (x1 + x2) / 2.")
+def middle_of_the_corners(box: Array, deltas: Array) -> Array:
+    return _moved(box, deltas) - 0.5
+
+
+@move.slip("Compute the new centre from the old width and height, before you change them.")
+def sides_first(box: Array, deltas: Array) -> Array:
+    size = (box[2:] - box[:2] + 1) * np.exp(deltas[2:])
+    corner = box[:2] + deltas[:2] * size
+    return np.concatenate([corner, corner + size])
+
+
 def _matches(rng: np.random.Generator) -> list[tuple[Array, Array]]:
     """Return boxes and true boxes: equal, moved by a half, twice as wide, and drawn."""
     plain = np.array([10.0, 20, 49, 39])
@@ -175,6 +207,11 @@ def sides_without_the_end(box: Array, truth: Array) -> Array:
 def in_true_sides(box: Array, truth: Array) -> Array:
     back = _between(truth, box)
     return np.concatenate([-back[:2], -back[2:]])
+
+
+@deltas.slip("These deltas move the true box to the given one. The given box has to move to the true one.")
+def the_other_way(box: Array, truth: Array) -> Array:
+    return _between(truth, box)
 
 
 @deltas.slip("dx counts in widths of the box: divide the distance of the centres by the width, that of y by the height.")

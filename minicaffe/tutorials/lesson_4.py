@@ -123,6 +123,21 @@ def suppressed_ones_suppress(dets: Array, threshold: float) -> list[int]:
     return _kept(dets, threshold, _best_first(dets), by_all=True)
 
 
+@nms.slip("Return the indices of the kept boxes, not the boxes.")
+def the_boxes(dets: Array, threshold: float) -> Array:
+    return dets[_kept(dets, threshold, _best_first(dets))]
+
+
+@nms.slip("Return the kept boxes' indices from the best score to the worst, not in the order of dets.")
+def by_index(dets: Array, threshold: float) -> list[int]:
+    return sorted(_kept(dets, threshold, _best_first(dets)))
+
+
+@nms.slip("Return the indices of the kept boxes, the best first, not True or False for each box.")
+def a_mask(dets: Array, threshold: float) -> NDArray[np.bool_]:
+    return np.isin(np.arange(len(dets)), _kept(dets, threshold, _best_first(dets)))
+
+
 def _anchor_sets(rng: np.random.Generator) -> list[tuple[Array, Array, Array, Array, ProposalLimits]]:
     """Return anchors across an image of 60 x 90 pixels, scores, deltas, the image's height, width and scale, and limits."""
     cases = []
@@ -183,3 +198,27 @@ def all_to_nms(anchors: Array, scores: Array, deltas: Array, im_info: Array, lim
 def all_that_nms_keeps(anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits) -> Array:
     more = replace(limits, post_nms_top_n=len(anchors))
     return _proposed(scores, _clipped(anchors, deltas, im_info), limits.min_size * im_info[2], more)
+
+
+@proposals.slip("ops.clip_boxes takes (height, width), as im_info has them.")
+def limits_swapped(anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits) -> Array:
+    boxes = _clipped(anchors, deltas, im_info[[1, 0, 2]])
+    return _proposed(scores, boxes, limits.min_size * im_info[2], limits)
+
+
+@proposals.slip(
+    "np.argsort begins with the lowest objectness: you kept the worst pre_nms_top_n boxes. Sort by the negative scores."
+)
+def the_worst(anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits) -> Array:
+    boxes, least = _clipped(anchors, deltas, im_info), limits.min_size * im_info[2]
+    large = np.flatnonzero(np.all(boxes[:, 2:] - boxes[:, :2] + 1 >= least, axis=1))
+    worst = large[np.argsort(scores[large])][: limits.pre_nms_top_n]
+    return _proposed(scores[worst], boxes[worst], least, limits)
+
+
+@proposals.slip("Return the corners of the rois alone, (R, 4), without the scores.")
+def with_scores(anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits) -> Array:
+    boxes = _clipped(anchors, deltas, im_info)
+    rois = _proposed(scores, boxes, limits.min_size * im_info[2], limits)
+    places = [int(np.flatnonzero((boxes == roi).all(axis=1))[0]) for roi in rois]
+    return np.column_stack([rois, scores[places]])

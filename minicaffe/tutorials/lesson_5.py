@@ -49,6 +49,14 @@ def cut_off(values: Floats) -> Floats:
     return whole
 
 
+@round.slip(
+    "Adding 0.5 and cutting off is right for positive numbers only. Round the absolute value, then give it back its sign."
+)
+def half_added_and_cut(values: Floats) -> Floats:
+    whole: Floats = np.trunc(values + 0.5)
+    return whole
+
+
 def _pools(rng: np.random.Generator) -> list[Case]:
     """Return maps, boxes within them, and grids. The first corners lie on halves of cells."""
     values = rng.standard_normal((20, 30)).astype(np.float32)
@@ -121,6 +129,18 @@ def means(values: Floats, box: tuple[float, ...], pooled: int, scale: float) -> 
     return _grid(values, box, pooled, scale, reduce=np.mean)
 
 
+@roi_pooling.slip("Your bins begin at cell 0 of the map. Add the roi's first row and column to their edges.")
+def from_the_corner_of_the_map(values: Floats, box: tuple[float, ...], pooled: int, scale: float) -> Floats:
+    x1, y1, *_ = (int(round_half_away(np.float64(side * scale))) for side in box)
+    return _grid(np.pad(values, ((y1, 0), (x1, 0))), box, pooled, scale)
+
+
+@roi_pooling.slip("The rows of the grid go along y: bin row ph and bin column pw belong into grid[ph, pw].")
+def grid_turned(values: Floats, box: tuple[float, ...], pooled: int, scale: float) -> Floats:
+    grid: Floats = _grid(values, box, pooled, scale).T
+    return grid
+
+
 def _places(rng: np.random.Generator) -> list[Case]:
     values = rng.standard_normal((7, 9)).astype(np.float32)
     return [(values, 2.25, 5.5), (values, 3.0, 4.0), *((values, *rng.uniform(0, (5.9, 7.9))) for _ in range(6))]
@@ -151,6 +171,13 @@ def nearest_cell(values: Floats, y: float, x: float) -> float:
     return float(values[int(y + 0.5), int(x + 0.5)])
 
 
+@bilinear.slip(
+    "This is the plain mean of the four cells. Nearer cells weigh more: at x = 5.25, cell 5 weighs 0.75 and cell 6 weighs 0.25."
+)
+def plain_mean(values: Floats, y: float, x: float) -> float:
+    return _bilinear(values, int(y) + 0.5, int(x) + 0.5)
+
+
 @bilinear.slip("x counts columns and y counts rows: the weights along x belong to the two columns.")
 def weights_exchanged(values: Floats, y: float, x: float) -> float:
     return _bilinear(values, int(y) + x - int(x), int(x) + y - int(y))
@@ -167,6 +194,17 @@ def _align(
 ) -> Floats:
     rois = [[0, *box]]
     grid: Floats = ops.roi_align(values[None, None], rois, pooled, pooled, scale, sampling_ratio=samples, aligned=aligned)[0, 0]
+    return grid
+
+
+def _sampled(values: Floats, box: tuple[float, ...], pooled: int, scale: float, places: tuple[float, ...]) -> Floats:
+    """Return ROIAlign's grid with the samples of a bin at other places of its sides."""
+    x1, y1, x2, y2 = (side * scale for side in box)
+    height, width = (y2 - y1) / pooled, (x2 - x1) / pooled
+    grid = np.zeros((pooled, pooled))
+    for h, w in np.ndindex(pooled, pooled):
+        samples = [_bilinear(values, y1 + (h + a) * height, x1 + (w + b) * width) for a in places for b in places]
+        grid[h, w] = np.mean(samples)
     return grid
 
 
@@ -189,6 +227,27 @@ def with_the_end(values: Floats, box: tuple[float, ...], pooled: int, scale: flo
 def rounded(values: Floats, box: tuple[float, ...], pooled: int, scale: float) -> Floats:
     whole = tuple(float(round_half_away(np.float64(side * scale))) / scale for side in box)
     return _align(values, whole, pooled, scale)
+
+
+@roi_align.slip("The corners are rounded by np.round. ROIAlign rounds nothing: scale them and go on with the fractions.")
+def rounded_to_even(values: Floats, box: tuple[float, ...], pooled: int, scale: float) -> Floats:
+    return _align(values, tuple(float(np.round(side * scale)) / scale for side in box), pooled, scale)
+
+
+@roi_align.slip("The samples lie at the start and in the middle of the bin. Take those at 1/4 and 3/4 of its sides.")
+def samples_at_the_start(values: Floats, box: tuple[float, ...], pooled: int, scale: float) -> Floats:
+    return _sampled(values, box, pooled, scale, (0, 1 / 2))
+
+
+@roi_align.slip("The samples lie at 1/3 and 2/3 of the bin. Each stands for half of the bin: take 1/4 and 3/4 of its sides.")
+def samples_at_thirds(values: Floats, box: tuple[float, ...], pooled: int, scale: float) -> Floats:
+    return _sampled(values, box, pooled, scale, (1 / 3, 2 / 3))
+
+
+@roi_align.slip("The rows of the grid go along y: bin row ph and bin column pw belong into grid[ph, pw].")
+def rows_along_x(values: Floats, box: tuple[float, ...], pooled: int, scale: float) -> Floats:
+    grid: Floats = _align(values, box, pooled, scale).T
+    return grid
 
 
 @roi_align.slip("Take the mean of the samples, not their maximum.")

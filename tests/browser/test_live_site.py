@@ -35,7 +35,7 @@ def test_changes_without_a_server(chromium: Any, address: str) -> None:
     page.goto(address)
     expect = pytest.importorskip("playwright.sync_api").expect
     line, found = page.locator("#live-says"), page.locator("#open-result")
-    natively = found.inner_text()
+    natively, facts = found.inner_text(), page.locator("#net-facts").inner_text()
     expect(page.get_by_label("Python is being loaded")).to_be_visible()
     expect(line).to_contain_text("Python is there")
     counted = page.locator("progress").evaluate("bar => bar.value / bar.max")
@@ -52,6 +52,7 @@ def test_changes_without_a_server(chromium: Any, address: str) -> None:
     expect(line).to_contain_text("from more on", timeout=LOADED)
     page.set_input_files("#live input[type=file]", SHAPES / "scene.png")
     expect(line).to_contain_text("from input on", timeout=LOADED)
+    assert page.locator("#net-facts").inner_text() == facts  # the names of the files too
     assert found.inner_text() == natively  # as many detections as NumPy found here
     assert problems == []
     context.close()

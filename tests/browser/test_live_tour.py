@@ -23,7 +23,11 @@ OPTIONS = "--classes", str(SHAPES / "classes.txt"), "--tour", "ten-minutes"
 LOADED = 120_000
 """Milliseconds that Pyodide may take to load."""
 
-SIZES = {"phone": {"width": 390, "height": 844}, "desk": {"width": 1440, "height": 900}}
+SIZES = {
+    "phone": {"width": 390, "height": 844},
+    "desk": {"width": 1440, "height": 900},
+    "notebook": {"width": 1200, "height": 850},
+}
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +120,16 @@ def test_a_dragged_roi_loses_its_score_until_the_restart(live: str, open_at: Any
     note.get_by_role("button", name="Run the net as at first").click()
     expect(note).to_be_empty(timeout=LOADED)
     assert row_of_scores(page, 0)[1] == pytest.approx(0.9663, abs=1e-3)
+
+
+@pytest.mark.parametrize("stop", [2, 5, 6, 7])
+def test_the_card_hides_nothing_of_its_target(live: str, open_at: Any, stop: int) -> None:
+    page = open_at(live + f"#tour=ten-minutes&stop={stop}", "notebook")
+    page.locator(".tour-ring").first.wait_for(state="attached")
+    page.wait_for_timeout(1300)  # the tour keeps the target in view
+    card, target = (page.locator(part).first.bounding_box() for part in (".tour", ".tour-ring"))
+    ring = 8  # wider than the target, at each side
+    assert target["x"] + target["width"] <= card["x"] + ring or target["y"] + target["height"] <= card["y"]
 
 
 def test_a_tour_outlives_an_edit_that_takes_its_layers(live: str, open_at: Any) -> None:

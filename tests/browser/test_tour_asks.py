@@ -73,6 +73,29 @@ def choose_anchor(opened: Opened, ask: dict[str, Any], numbers: list[float | Non
     raise AssertionError(f"no detection comes from anchor {numbers[0]}")
 
 
+WORDS = {1: "label 1", 0: "label 0", -1: "ignored"}
+
+
+def choose_label(opened: Opened, ask: dict[str, Any], numbers: list[float | None]) -> None:
+    """Choose a roi with this label; or an anchor: click cells of a coarse grid until one has such an anchor."""
+    label, card = int(numbers[0] or 0), opened.page.locator(".targets")
+    if opened.page.get_by_label("Rois shown").count():
+        opened.page.get_by_label("Rois shown").last.select_option(str(label))
+        card.locator(".stage").focus()
+        opened.page.keyboard.press("]")
+        return
+    stage = card.locator(".stage")
+    size = stage.bounding_box()
+    for k in range(400):
+        at = {"x": size["width"] * (k % 20 + 0.5) / 20, "y": size["height"] * (k // 20 + 0.5) / 20}
+        stage.click(position=at, force=True)
+        rows = card.locator(".cell-table tbody tr").filter(has_text=WORDS[label])
+        if rows.count():
+            rows.first.get_by_role("button").click()
+            return
+    raise AssertionError(f"no cell has an anchor with label {label}")
+
+
 GIVE: dict[str, Callable[[Opened, dict[str, Any], list[float | None]], Any]] = {
     "number": lambda opened, ask, numbers: opened.page.get_by_label("Your answer").fill(str(numbers[0])),
     "choice": lambda opened, ask, numbers: opened.page.locator(".ask-choices label").nth(int(numbers[0] or 0)).click(),
@@ -80,6 +103,7 @@ GIVE: dict[str, Callable[[Opened, dict[str, Any], list[float | None]], Any]] = {
     "cell": choose_cell,
     "bin": put_bin,
     "anchor": choose_anchor,
+    "label": choose_label,
     "roi": lambda opened, ask, numbers: opened.put("roi", int(numbers[0] or 0)),
     "dragged roi": drag_roi,
     "score threshold": slide("Lowest score"),
@@ -201,6 +225,23 @@ def test_try_again_show_the_answer_and_come_back(tmp_path: Path, monkeypatch: py
     assert check(opened).startswith("Not yet.")
     field.press("Escape")
     assert opened.page.locator(".tour").count() == 0
+
+
+def test_a_choice_is_quoted(others: Path, open_page: Open) -> None:
+    opened = open_page(others, address="#tour=rfcn&stop=5")
+    ask = dict(asks(opened, "rfcn"))[5]
+    opened.page.get_by_role("button", name="Show the answer").click()
+    end = "" if ask["written"].endswith(".") else "."
+    assert opened.page.locator(VERDICT).inner_text().startswith(f"The answer is “{ask['written']}”{end} ")
+
+
+def test_a_button_leads_to_a_question_below_the_text(others: Path, open_page: Open) -> None:
+    opened = open_page(others, 390, 600, address="#tour=rfcn&stop=5")
+    button = opened.page.get_by_role("button", name="Scroll to the question")
+    button.click()
+    button.wait_for(state="hidden")
+    seen, buttons = (opened.page.locator(part).bounding_box() for part in (".ask-question", ".tour-next"))
+    assert opened.page.locator(".tour").bounding_box()["y"] <= seen["y"] and seen["y"] + seen["height"] <= buttons["y"]
 
 
 @pytest.mark.parametrize("width", [1440, 390])

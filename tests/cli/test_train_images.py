@@ -100,4 +100,4 @@ def test_a_deploy_net_cannot_test(folder: Path) -> None:
     result = run(*COMMAND)
     assert result.exit_code == 1 and "Solving" not in result.output
     assert "test_net test.prototxt: no layer fills its inputs data, im_info, so the solver cannot test with it" in result.output
-    assert "\nminicaffe evaluate test.prototxt SNAPSHOT.caffemodel ANNOTATIONS" in result.output
+    assert "\n--val ANNOTATIONS --test-net test.prototxt" in result.output

@@ -63,7 +63,7 @@ def test_the_figure_in_16_steps_and_parts_of_a_pixel() -> None:
     assert "In 16 steps, ROIPooling's number changes once, and ROIAlign's 16 times" in TEXT
     parts = changes(X, ROI + np.arange(0, 1, 0.1)[:, None] * np.array([0, 1, 1, 1, 1], np.float32))
     assert [name for name, values in parts.items() if np.ptp(values) < 1e-6] == ["ROIPooling", "PSROIPooling"]
-    assert "Which two numbers do not change?" in TEXT
+    assert "Which two numbers do not change? (Those of ROIPooling and PSROIPooling: these two layers round.)" in TEXT
 
 
 def test_psroi_poolings_first_bin_is_the_lowest() -> None:

@@ -122,6 +122,17 @@ def test_the_deltas_of_the_text() -> None:
     assert "deltas of 0 make the box one pixel wider" in ANCHORS
 
 
+def test_deltas_of_0_change_the_box(shapes: Scene) -> None:
+    anchor = shapes.anchors[[(24 * shapes.map[1] + 30) * 18 + 10]]
+    truth = shapes.truth[[shapes.names.index("triangle")]]
+    fits = [ops.bbox_overlaps(boxes, truth)[0, 0] for boxes in (anchor, ops.bbox_transform_inv(anchor, np.zeros((1, 4))))]
+    assert f"says {fits[0]:.3f} for this anchor, this one {fits[1]:.3f}, although all deltas are 0" in ANCHORS
+    assert f"the figure's IoU was {fits[1]:.3f}" in ANCHORS
+    first = shapes.layer.anchors[0]
+    centre = first[0] + (first[2] - first[0] + 1) / 2
+    assert f"now have their centre at {centre:g}, not at {(first[0] + first[2]) / 2:g}" in ANCHORS
+
+
 def test_the_scores(shapes: Scene) -> None:
     sure = shapes.scores > 0.9
     assert f"{sure.sum()} anchors are sure of an object" in PROPOSALS

@@ -19,7 +19,7 @@ from minicaffe.errors import Error, written_out
 from minicaffe.mode import gpu_mode, set_device, set_mode_gpu
 from minicaffe.training.exchange import Exchange
 from minicaffe.training.running_state import State, of_rank
-from minicaffe.training.signals import Action
+from minicaffe.training.signals import ORDER, Action
 from minicaffe.training.solver import SGDSolver
 
 from .buckets import Bucket, Gradients
@@ -32,8 +32,6 @@ TIMEOUT = 300.0
 """The default seconds that a rank waits for the others."""
 AFTER_RANK_0 = 0.5
 """Seconds for rank 0 to report an error that all ranks have, and to end them."""
-ORDER = [Action.NONE, Action.SNAPSHOT, Action.STOP]
-"""From the weakest to the strongest."""
 
 
 class RankExchange(Exchange):

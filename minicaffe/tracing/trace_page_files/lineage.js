@@ -80,7 +80,7 @@ function nmsSlider(nms, ran) {
   };
   field.addEventListener("input", draw);
   draw();
-  return el("label", {class: "slider"}, field, output);
+  return el("label", {class: "slider nms-slider"}, field, output);
 }
 
 const rowBox = (boxes, i) => Array.from(boxes.subarray(4 * i, 4 * i + 4));

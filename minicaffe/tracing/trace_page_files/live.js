@@ -141,7 +141,9 @@ function completed({trace: found, arrays, kept, number, is_first: isFirst}) {
   referTo(fromBase64(arrays).buffer, found);
   Object.assign(trace.live, {shown: number, is_first: isFirst});
   const whole = (part) => [...trace[part].slice(0, kept[part]), ...found[part]];
-  return {...trace, ...found, tours: trace.tours, layers: whole("layers"), steps: whole("steps")};
+  const {file, weights} = trace.net; // the worker knows its copies of the files
+  const net = trace.live.python ? {...found.net, file, weights} : found.net;
+  return {...trace, ...found, net, tours: trace.tours, layers: whole("layers"), steps: whole("steps")};
 }
 
 /** Show the trace of an answer, at the same layer and step. */

@@ -74,6 +74,14 @@ function chosenText({kind, answer}, given) {
   return kind === "number" ? number(given[0]) : `${kind} ${number(given[0])}`;
 }
 
+const NUMBERED = ["detection", "roi", "anchor", "channel", "label"];
+
+/** The right answer as the end of a sentence. */
+function answerText({kind, written}) {
+  if (kind === "choice") return `“${written}”${/[.!?]$/.test(written) ? "" : "."}`;
+  return `${NUMBERED.includes(kind) ? `${kind} ` : ""}${written}.`;
+}
+
 /** How to give an answer. */
 const promptOf = ({kind, blob}) => ANY_KIND[kind === "channel" && blob ? "cell" : kind];
 
@@ -96,7 +104,7 @@ function askView(ask, key) {
   const show = () => {
     const {verdict: found, text} = answers.get(key) ?? {};
     verdict.dataset.verdict = found ?? "";
-    const word = {right: "Right. ", wrong: "Not yet. ", shown: `The answer is ${ask.written}. `}[found];
+    const word = {right: "Right. ", wrong: "Not yet. ", shown: `The answer is ${answerText(ask)} `}[found];
     says.replaceChildren(...(word ? [el("strong", {}, word), text] : []));
     tell.disabled = found === "right" || found === "shown";
     if (word) verdict.scrollIntoView({block: "nearest"});

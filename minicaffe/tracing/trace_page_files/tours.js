@@ -1,6 +1,8 @@
 // Guided tours: a card with a text at each stop, and a ring with an arrow around its target.
 
 const ARROW = 110; // pixels, at most
+const CARD_MARGIN = 8; // of the card, as in tours.css
+const QUESTION_SEEN = 60; // pixels of the question that are enough to see that there is one
 const SETTLES = 1200; // ms in which a stop's place is drawn, and its target is kept in view
 
 const guided = {tour: null, stop: 0, since: 0, ask: null};
@@ -122,6 +124,9 @@ function newCard() {
       el("button", {type: "button", class: "tour-next", title: "Next (right arrow)", onclick: () => by(1)}),
     ),
   );
+  const asks = card.querySelector(".tour-asks");
+  const toQuestion = button("Question ↓", "Scroll to the question", () => asks.scrollIntoView(), {class: "tour-to-question"});
+  card.lastChild.insertBefore(toQuestion, card.querySelector(".tour-next"));
   const pointer = svg("svg", {class: "tour-pointer", "aria-hidden": "true"});
   document.body.append(card, pointer);
   let drawn = "";
@@ -131,6 +136,8 @@ function newCard() {
     const {point} = stopHere();
     const target = point ? document.querySelector(point) : null;
     if (target && performance.now() - guided.since < SETTLES) bringIntoView(target);
+    card.classList.toggle("at-right", coversLessAtRight(card, target));
+    toQuestion.hidden = !guided.ask || asks.getBoundingClientRect().top + QUESTION_SEEN < card.lastChild.getBoundingClientRect().top;
     const places = [target && seenPart(target), card.getBoundingClientRect()].map((rect) => rect && corners(rect));
     if (String(places) !== drawn) {
       drawn = String(places);
@@ -140,6 +147,15 @@ function newCard() {
   };
   follow();
   return card;
+}
+
+/** Whether the card hides less of a target beside the graph if it stands at the right, as on a live page in a narrow window. */
+function coversLessAtRight(card, target) {
+  if (innerWidth <= 820 || !target?.closest("#panel")) return false;
+  const {left, right} = target.getBoundingClientRect();
+  const width = card.offsetWidth;
+  const covered = (from) => Math.max(0, Math.min(right, from + width) - Math.max(left, from));
+  return covered(innerWidth - width - CARD_MARGIN) < covered(CARD_MARGIN);
 }
 
 function bringIntoView(target) {
