@@ -157,7 +157,7 @@ def test_a_layers_page(site: Path) -> None:
     for told in (
         "<code>spatial_scale</code>",
         "MS-CNN",
-        "5. ROI pooling",
+        "5. What rounding loses",
         'class="nc">ROIPooling<',
         "minicaffe/layers/roi/roi_pooling.py",
     ):
