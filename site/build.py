@@ -66,6 +66,7 @@ PLACES = {
 }
 """Where a file of the repository is on the site."""
 DOWNLOADS = "Download all notebooks: [to work in](student.zip), [solved](solved.zip)."
+TEACHING = ROOT / "docs" / "teaching.md"
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
@@ -128,11 +129,33 @@ def _linked(path: Path, repository: str) -> str | bytes:
     if path.suffix != ".md":
         return path.read_bytes()
     text = path.read_text(encoding="utf-8")
-    text = linked_table(text) if path == TABLE else text
+    text = linked_table(text) if path == TABLE else with_course_links(text) if path == TEACHING else text
     if path.stem == "glossary":  # a search for a layer finds the layer's page
         kinds = {spaced(kind) for kind in CATALOGUE}
         text = re.sub(r"^## (.*)$", lambda found: found[0] + " { data-search-exclude }" * (found[1] in kinds), text, flags=re.M)
     return relinked(text, path.relative_to(ROOT).as_posix(), repository)
+
+
+def with_course_links(text: str) -> str:
+    """Return the teacher's page with links to the lessons, sections and tours that it names."""
+    places = {number: f"tutorials/{path.name}" for path in NOTEBOOKS for number in [path.stem.partition("-")[0]]}
+    places["0"] = "ten-minutes/index.html#tour=ten-minutes"
+    tours = {one.opens.removeprefix("tour="): one.address for one in GALLERY if one.opens.startswith("tour=")}
+
+    def section(found: re.Match[str], place: str) -> str:
+        anchor = re.sub(r"[^\w\- ]", "", found[1].lower()).replace(" ", "-")
+        return f'"[{found[1]}]({place}#{anchor})"'
+
+    def lesson(found: re.Match[str]) -> str:
+        words, number, titles = found.groups()
+        place = places[number]
+        return f"[{words}]({place})" + re.sub(r'"([^"]+)"', lambda title: section(title, place), titles or "")
+
+    parts = FENCE.split(text)
+    for k in range(0, len(parts), 2):
+        part = re.sub(r'\b([Ll]esson (\d+))((?:(?:, | and )"[^"|]+")+)?', lesson, parts[k])
+        parts[k] = re.sub(r"\btour `([\w-]+)`", lambda found: f"[tour `{found[1]}`]({tours[found[1]]})", part)
+    return "".join(parts)
 
 
 def relinked(text: str, source: str, repository: str) -> str:

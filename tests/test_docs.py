@@ -40,7 +40,7 @@ OTHER_OPTIONS = {
     *("--help", "--debug", "--install-completion", "--x"),
     *("--remove", "--net", "--train", "--first-seed", "--onnx"),
     *("--gpus", "--bind-to", "--map-by"),
-    *("--student", "--solved", "--nbgrader", "--site", "--students", "--bundle"),
+    *("--student", "--solved", "--nbgrader", "--site", "--students", "--tasks", "--bundle"),
 }
 """Options in prose of minicaffe itself, of its other programs (scripts, benchmarks, the course), of docker and mpirun."""
 RUN = ("python", "python torch") if find_spec("torch") else ("python",)

@@ -3,6 +3,7 @@
     python -m minicaffe.tutorials.exam examples/shapes exams --students names.txt --seed 2027
 
 writes exams/NAME.md and exams/NAME-solutions.md for each line of names.txt. The folder examples/shapes has the detectors.
+--tasks 1,3,4 writes these tasks only. Each solution has a short answer, the way to it, and points for its steps.
 """
 
 from __future__ import annotations
@@ -39,17 +40,24 @@ RULES = (
     "A box is x1, y1, x2, y2 in pixels, and its ends belong to it. Rows, columns, bins and channels are counted from 0. "
     "You need a calculator. Show your work: a right way with a slip in the arithmetic is worth points."
 )
+TASKS = 6
 OBJECT, BACKGROUND = 0.7, 0.3
 """The thresholds of the task on targets: py-faster-rcnn's."""
 
 
 class Task(NamedTuple):
-    """A task of an exam, in Markdown. points: what its solution is worth."""
+    """A task of an exam, in Markdown. answer: what to compare at a glance; steps: what they are worth, in points."""
 
     title: str
     question: str
+    answer: str
     solution: str
-    points: int
+    steps: tuple[tuple[int, str], ...]
+
+    @property
+    def points(self) -> int:
+        """What the whole solution is worth."""
+        return sum(points for points, _ in self.steps)
 
 
 def load(folder: Path) -> tuple[Net, Net]:
@@ -87,7 +95,8 @@ def _overlap(rng: np.random.Generator) -> Task:
         f"{shared[0]} x {shared[1]} = {np.prod(shared)} pixels. "
         f"The IoU is {np.prod(shared)} / ({areas[0]} + {areas[1]} - {np.prod(shared)}) = {value:.4f}."
     )
-    return Task("Overlap", text, work, 3)
+    steps = ((1, "the intersection"), (1, "both areas"), (1, "the union and the quotient"))
+    return Task("Overlap", text, f"{value:.4f}", work, steps)
 
 
 def _anchor(net: Net, rng: np.random.Generator) -> Task:
@@ -103,7 +112,10 @@ def _anchor(net: Net, rng: np.random.Generator) -> Task:
         "Which box does the proposal layer make of the anchor, before NMS? Give its corners with one decimal."
     )
     arithmetic = found[: found.index("\n\n", found.index("clipped to the image  "))]  # the rest is about NMS
-    return Task("From an anchor to a proposal", text, _quoted(arithmetic), 4)
+    corners = ", ".join(f"{corner:.1f}" for corner in net.blobs["rois"].data[roi, 1:])
+    last = "the corners, clipped; the new x2 and y2 get no - 1 here, so corners that are 1 too small lose this point only"
+    steps = ((1, "the anchor's size and centre"), (1, "the new centre"), (1, "the new size"), (1, last))
+    return Task("From an anchor to a proposal", text, corners, _quoted(arithmetic), steps)
 
 
 def _nms(net: Net, rng: np.random.Generator) -> Task:
@@ -122,12 +134,18 @@ def _nms(net: Net, rng: np.random.Generator) -> Task:
     table = _table(["box", "x1", "y1", "x2", "y2", "score"], [["ABCD"[k], *map(_short, row)] for k, row in enumerate(dets)])
     rows = [["ABCD"[i], *(f"{overlaps[i, j]:.2f}" for j in order)] for i in order]
     names = " and ".join("ABCD"[k] for k in kept)
+    first, second = kept
+    drops = [(next(k for k in kept if overlaps[k, d] > 0.5), d) for d in dropped]
+    decisive = [f"{'ABCD'[k]} drops {'ABCD'[d]} ({overlaps[k, d]:.2f})" for k, d in drops]
+    spared = f"{'ABCD'[second]} stays, because {'ABCD'[first]} overlaps it by {overlaps[first, second]:.2f} only"
     solution = (
-        f"By score: {', '.join('ABCD'[k] for k in order)}. Kept: {names}. A box is dropped by a kept box only: "
-        "a dropped box drops none. The overlaps:\n\n"
+        f"By score: {', '.join('ABCD'[k] for k in order)}. Kept: {names}. {'. '.join([*decisive, spared])}. "
+        "A box is dropped by a kept box only: a dropped box drops none. The overlaps:\n\n"
     )
     text = f"Which of these boxes does NMS with the threshold 0.5 keep? Name the overlaps that decide.\n\n{table}"
-    return Task("Non-maximum suppression", text, solution + _table(["IoU", *("ABCD"[j] for j in order)], rows), 4)
+    steps = ((1, "the order of the scores"), (2, "the overlaps that decide"), (1, "the boxes that are kept"))
+    table = _table(["IoU", *("ABCD"[j] for j in order)], rows)
+    return Task("Non-maximum suppression", text, names, solution + table, steps)
 
 
 def _roi_pooling(net: Net, rng: np.random.Generator) -> Task:
@@ -142,7 +160,12 @@ def _roi_pooling(net: Net, rng: np.random.Generator) -> Task:
         f"Which cells of the map does bin (row {at[2]}, column {at[3]}) read in channel {at[1]}, what is its value, and "
         f"which cell gets the gradient of this value? A part of channel {at[1]}:\n\n{_cells(net, found)}"
     )
-    return Task("ROIPooling", text, _quoted(found.text()), 5)
+    rows, columns = (range(*map(int, axis.clipped)) for axis in (found.rows, found.columns))
+    plane = net.blobs[found.map].data[found.roi.image, found.channel]
+    i, j = max(((i, j) for i in rows for j in columns), key=lambda cell: plane[cell])
+    answer = f"{_read(found)}; {plane[i, j]:.4g}; the gradient goes to row {i}, column {j}"
+    bins = (1, "the rounded corners"), (1, "the roi's cells and the size of a bin"), (1, "the cells of the bin")
+    return Task("ROIPooling", text, answer, _quoted(found.text()), (*bins, (1, "the value"), (1, "the gradient")))
 
 
 def _votes(net: Net, rng: np.random.Generator) -> Task:
@@ -159,7 +182,9 @@ def _votes(net: Net, rng: np.random.Generator) -> Task:
         f"Its spatial_scale is {found.scale:g}. Which channel of the score maps does bin (row {row}, column {column}) of the "
         f"class {CLASSES[label]} read, which cells, and what is its vote? A part of this channel:\n\n{_cells(net, found)}"
     )
-    return Task("A vote", text, _quoted(found.text()), 5)
+    answer = f"channel {found.channel}; {_read(found)}; {values[roi, label, row, column]:.4g}"
+    bins = (1, "the corners, rounded to pixels"), (1, "the size of a bin"), (1, "the cells of the bin")
+    return Task("A vote", text, answer, _quoted(found.text()), ((1, "the channel"), *bins, (1, "the mean")))
 
 
 def _targets(rng: np.random.Generator) -> Task:
@@ -185,16 +210,24 @@ def _targets(rng: np.random.Generator) -> Task:
     rows = [[name, *map(_short, row)] for name, row in zip("PQRS", overlaps, strict=True)]
     chosen = [" and ".join(row[0] for row in work if row[1] == "1"), ", ".join(row[0] for row in work if row[1] != "-1")]
     solution = f"\n\nThe loss of the classes counts {chosen[1]}. The loss of the boxes counts {chosen[0]}: objects alone move."
+    answer = f"{', '.join(f'{name} {label}' for name, label, _ in work)}; classes {chosen[1]}; boxes {chosen[0]}"
     return Task(
         "Targets",
         text + _table(["IoU", "truth A", "truth B"], rows),
+        answer,
         _table(["anchor", "label", "why"], work) + solution,
-        4,
+        ((2, "the labels, half a point each"), (1, "the reasons"), (1, "the two losses")),
     )
 
 
 def _bins(found: RoiExplanation) -> str:
     return f"{found.rows.count} x {found.columns.count} bins"
+
+
+def _read(found: RoiExplanation) -> str:
+    """Return the rows and columns that a bin reads, with both ends."""
+    ends = [(int(axis.clipped[0]), int(axis.clipped[1]) - 1) for axis in (found.rows, found.columns)]
+    return f"rows {ends[0][0]} to {ends[0][1]}, columns {ends[1][0]} to {ends[1][1]}"
 
 
 def _count(found: RoiExplanation) -> int:
@@ -243,10 +276,26 @@ def _quoted(text: str) -> str:
 def pages(name: str, tasks: Sequence[Task]) -> Iterator[tuple[str, str]]:
     """Yield the file names and contents of a student's exam and of its solutions."""
     total = sum(task.points for task in tasks)
-    for suffix, part in (("", "question"), ("-solutions", "solution")):
+    for suffix in ("", "-solutions"):
         head = f"# {name}: {'solutions' if suffix else 'exam'}, {total} points" + f"\n\n{RULES}" * (not suffix)
-        parts = [f"## {k}. {one.title} ({one.points} points)\n\n{getattr(one, part)}" for k, one in enumerate(tasks, 1)]
+        texts = [_solved(one) if suffix else one.question for one in tasks]
+        heads = [f"## {k}. {one.title} ({one.points} points)" for k, one in enumerate(tasks, 1)]
+        parts = [f"{title}\n\n{text}" for title, text in zip(heads, texts, strict=True)]
         yield re.sub(r"[^\w.-]+", "_", name) + suffix + ".md", "\n\n".join([head, *parts]) + "\n"
+
+
+def _solved(task: Task) -> str:
+    """Return the solution of a task with its answer before it and the points of its steps after it."""
+    steps = "; ".join(f"{points} for {step}" for points, step in task.steps)
+    return f"**Answer:** {task.answer}\n\n{task.solution}\n\n**Points:** {steps}."
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the numbers of tasks that a user typed: "1,3,4"."""
+    numbers = list(dict.fromkeys(text.replace(" ", "").split(",")))
+    if not set(numbers) <= {str(number) for number in range(1, TASKS + 1)}:
+        raise argparse.ArgumentTypeError(f"{text!r}: give numbers from 1 to {TASKS}, such as 1,3,4")
+    return [int(number) for number in numbers]
 
 
 def main() -> None:
@@ -256,6 +305,13 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="the folder to write into")
     parser.add_argument("--students", type=Path, metavar="FILE", help="a name on each line; default: one exam for all")
     parser.add_argument("--seed", type=int, default=0, help="another seed gives all students other numbers")
+    parser.add_argument(
+        "--tasks",
+        type=_numbers,
+        default=list(range(1, TASKS + 1)),
+        metavar="1,3,4",
+        help=f"the numbers of the tasks, 1 to {TASKS}; default: all",
+    )
     given = parser.parse_args()
     try:
         names = [line.strip() for line in read_bytes(given.students).decode().splitlines()] if given.students else ["exam"]
@@ -263,7 +319,8 @@ def main() -> None:
         given.out.mkdir(parents=True, exist_ok=True)
         count = 0
         for name in dict.fromkeys(filter(None, names)):
-            for file, text in pages(name, exam(rfcn, faster, of_student(name, given.seed))):
+            tasks = exam(rfcn, faster, of_student(name, given.seed))
+            for file, text in pages(name, [tasks[number - 1] for number in given.tasks]):
                 with replacing(given.out / file) as temporary:
                     temporary.write_text(text, encoding="utf-8")
             count += 1

@@ -117,6 +117,18 @@ def test_search_finds_a_layer_by_its_words(served: str, chromium: Any, words: st
     assert not failed
 
 
+def test_the_teachers_page_links_lessons_and_tours(site: Path) -> None:
+    page = (site / "teaching.html").read_text(encoding="utf-8")
+    table = page[page.index('id="two-hours"') : page.index('id="six-hours"')]
+    for link in (
+        '"ten-minutes/index.html#tour=ten-minutes">lesson 0</a>',
+        '"tutorials/1-boxes.html">lesson 1</a>',
+        '"tutorials/3-anchors.html#pick-an-anchor">Pick an anchor</a>',
+        '"traces/faster_rcnn.html#tour=roi-pooling">tour ',
+    ):
+        assert f"<a href={link}" in table
+
+
 def test_the_gallery_opens_traces_at_their_layers(site: Path) -> None:
     places = re.findall(
         r'href="traces/(\w+)\.html(?:#(?:layer=([\w-]+)|[^"]*))?"', (site / "gallery.html").read_text(encoding="utf-8")

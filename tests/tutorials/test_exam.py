@@ -148,7 +148,29 @@ def test_pages(nets: tuple[Net, Net]) -> None:
     (name, text), (solved_name, solved) = pages("Ada Lovelace", tasks)
     assert (name, solved_name) == ("Ada_Lovelace.md", "Ada_Lovelace-solutions.md")
     assert text.startswith(f"# Ada Lovelace: exam, 25 points\n\n{RULES}\n") and "Kept:" not in text
-    assert all(task.solution in solved for task in tasks)
+    for task in tasks:
+        assert f"**Answer:** {task.answer}\n\n{task.solution}\n\n**Points:** {task.steps[0][0]} for " in solved
+        assert task.answer not in text
+    assert [task.points for task in tasks] == [3, 4, 4, 5, 5, 4]
+
+
+@pytest.mark.parametrize("name", ["Ada", "Alan", "Grace"])
+def test_a_short_answer_is_that_of_the_solution(nets: tuple[Net, Net], name: str) -> None:
+    overlap, anchor, nms, pool, vote, targets = exam(*nets, of_student(name, 1))
+    assert overlap.solution.endswith(f"= {overlap.answer}.")
+    corners = search(r"x1 (\S+), y1 (\S+), x2 (\S+), y2 (\S+)", anchor.solution)
+    assert [float(one) for one in anchor.answer.split(", ")] == pytest.approx([float(one) for one in corners], abs=0.051)
+    assert f"Kept: {nms.answer}." in nms.solution and len(re.findall(r"[A-D] drops [A-D] \(", nms.solution)) == 2
+    for task in (pool, vote):
+        cells = [int(one) for one in search(r"rows (\d+) to (\d+), columns (\d+) to (\d+);", task.answer)]
+        x1, x2, y1, y2 = map(int, search(r"clipped to the map +(\d+) to (\d+),.*? (\d+) to (\d+),", task.solution))
+        assert cells == [y1, y2 - 1, x1, x2 - 1]
+        layer = float(search(r"by the layer (\S+):", task.solution)[0])
+        assert float(search(r"; (-?[\d.e-]+)(?:;|$)", task.answer)[0]) == pytest.approx(layer, rel=1e-3)
+    assert search(r"row (\d+), column (\d+)$", pool.answer) == search(r"is at h (\d+), w (\d+)", pool.solution)
+    assert search(r"^channel (\d+);", vote.answer) == search(r"channel (\d+) =", vote.solution)
+    labels = re.findall(r"([P-S]) (-?\d)", targets.answer)
+    assert labels == re.findall(r"^\| ([P-S]) \| (-?\d)", targets.solution, re.MULTILINE)
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -159,6 +181,16 @@ def test_the_command(tmp_path: Path) -> None:
     names = ["Ada-solutions.md", "Ada.md", "Alan_.._x-solutions.md", "Alan_.._x.md"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     failed = subprocess.run([*words[:3], str(tmp_path), "out"], capture_output=True, text=True, check=False)
+    some = subprocess.run([*words, "--tasks", "4, 1"], capture_output=True, text=True, check=False)
+    assert some.returncode == 0, some.stderr
+    exam_text = (tmp_path / "out" / "exam.md").read_text(encoding="utf-8")
+    assert re.findall(r"^#+ (.*)", exam_text, re.MULTILINE) == [
+        "exam: exam, 8 points",
+        "1. ROIPooling (5 points)",
+        "2. Overlap (3 points)",
+    ]
+    wrong = subprocess.run([*words, "--tasks", "1,7"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2 and "'1,7': give numbers from 1 to 6" in wrong.stderr
     assert failed.returncode == 1 and "shapes.yml" in failed.stderr and "Traceback" not in failed.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -72,6 +73,13 @@ def test_sections_and_tours_exist() -> None:
     tours = set(re.findall(r"tour `([\w-]+)`", PAGE))
     assert tours == {"rfcn", "roi-pooling", "learning"}
     assert tours <= {path.stem for path in TOURS.glob("*.json")}
+
+
+@pytest.mark.parametrize("name", ["rfcn", "roi-pooling"])
+def test_stops_and_questions_of_a_tour_are_counted(name: str) -> None:
+    (said,) = [row[3] for row in rows("Two hours") if row[2] == f"tour `{name}`"]
+    stops = json.loads((TOURS / f"{name}.json").read_text(encoding="utf-8"))["stops"]
+    assert said.startswith(f"{len(stops)} stops, {sum('ask' in stop for stop in stops)} questions")
 
 
 PROGRAMS = r"-m minicaffe\.tutorials\.exam|docs/tutorials/copies\.py(?! --bundle)"
