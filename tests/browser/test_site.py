@@ -5,6 +5,8 @@ Needs Zensical (the extra `docs`), Playwright and axe-playwright-python (the ext
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import subprocess
 import sys
@@ -50,9 +52,17 @@ class Reader(HTMLParser):
 @pytest.fixture(scope="module")
 def site() -> Path:
     pytest.importorskip("zensical", reason="Zensical (the extra docs) is not installed")
-    done = subprocess.run([sys.executable, "site/build.py"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return ROOT / "build" / "site"
+    folder, run = ROOT / "build", os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
+    folder.mkdir(exist_ok=True)
+    with (folder / "site.run").open("a+") as built:  # pytest's processes share one site
+        fcntl.flock(built, fcntl.LOCK_EX)
+        built.seek(0)
+        if not run or built.read() != run:
+            done = subprocess.run([sys.executable, "site/build.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            built.truncate(0)
+            built.write(run)
+    return folder / "site"
 
 
 @pytest.fixture(scope="module")
