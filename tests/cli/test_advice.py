@@ -75,8 +75,8 @@ def test_advice_names_an_option_through_ways_or_of_its_only_commands() -> None:
     for folder in (".", "layers", "cuda"):  # links in a checkout, which rglob does not follow
         for path in (PACKAGE / folder).rglob("*.py"):
             place, source = path.relative_to(PACKAGE), path.read_text()
-            if place.parts[0] == "cli" or str(place).startswith(("porting/folder/", "formats/fork_page.py")):
-                continue  # a command's own module; a page and a report on other commands
+            if place.parts[0] == "cli" or str(place).startswith(("porting/folder/", "formats/fork_page.py", "starters/")):
+                continue  # a command's own module; a page, a report and a README on other commands
             if not re.search("--[a-z]", source):
                 continue  # to parse all modules takes a second
             own = next((names for start, names in OF_COMMANDS.items() if str(place).startswith(start)), None)
