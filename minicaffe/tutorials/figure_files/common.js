@@ -134,3 +134,17 @@ function dragBox(drawing, label, name, corners, [width, height], onchange, least
   draw();
   return {group: svg("g", {}, box, handle), set};
 }
+
+/** A drawing with a roi to drag, and its controls: beside it, or below on a narrow page. */
+const withControls = (drawing, ...controls) =>
+  el(
+    "div",
+    {class: "head"},
+    drawing,
+    el(
+      "div",
+      {class: "controls"},
+      el("p", {class: "quiet"}, "Drag the roi, or its lower right corner. Keys: arrows, with Shift the corner."),
+      controls,
+    ),
+  );

@@ -137,8 +137,6 @@ document.head.append(
     .cell, .bin, .edge, .roi, .read, .box, .handle { vector-effect: non-scaling-stroke; }
     svg .value { font-size: calc(0.28px * var(--side)); text-anchor: middle; pointer-events: none; }
     svg .handle { r: calc(0.18px * var(--side)); }
-    .head { display: grid; gap: 12px; grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); }
-    .controls { display: grid; gap: 6px; align-content: start; justify-items: start; }
     .pools { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(210px, 45%), 1fr)); gap: 12px; }
     .pools section { display: grid; gap: 4px; align-content: start; }
     .pools svg { cursor: pointer; }
@@ -153,19 +151,12 @@ document.head.append(
 );
 const key = (colour, text) => el("span", {}, el("i", {class: "key", style: `border-color: var(--${colour})`}), text);
 root.append(
-  el(
-    "div",
-    {class: "head"},
+  withControls(
     drawing,
-    el(
-      "div",
-      {class: "controls"},
-      el("p", {class: "quiet"}, "Drag the roi, or its lower right corner. Keys: arrows, with Shift the corner."),
-      choiceOf("Grid", grids, asked.grid, (value) => set({grid: Number(value)})),
-      binSliders.map(({row}) => row),
-      part.row,
-      el("label", {class: "row"}, aligned, "ROIAlign (AVE): aligned"),
-    ),
+    choiceOf("Grid", grids, asked.grid, (value) => set({grid: Number(value)})),
+    binSliders.map(({row}) => row),
+    part.row,
+    el("label", {class: "row"}, aligned, "ROIAlign (AVE): aligned"),
   ),
   roiText,
   el(

@@ -154,8 +154,6 @@ document.head.append(
     .box, .own, .edges line, .handle { vector-effect: non-scaling-stroke; }
     .edges line { stroke-width: 1.2; }
     .own { fill: none; stroke: #ffd21a; stroke-width: 3; pointer-events: none; }
-    .head { display: grid; gap: 12px; grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); }
-    .controls { display: grid; gap: 8px; align-content: start; justify-items: start; }
     .heat { width: 100%; table-layout: fixed; font-size: clamp(10.5px, 2.6vw, 13px); }
     .heat th, .heat td { padding: 3px 1px; text-align: center; }
     .heat .diagonal { outline: 2px solid var(--ink); outline-offset: -2px; font-weight: 700; }
@@ -164,24 +162,17 @@ document.head.append(
 );
 const choices = (names) => names.map((name, i) => [i, name]);
 root.append(
-  el(
-    "div",
-    {class: "head"},
+  withControls(
     drawing,
+    el("label", {class: "row"}, "class ", choiceOf("Class", choices(classes), asked.k, (k) => set({k: Number(k)}))),
     el(
-      "div",
-      {class: "controls"},
-      el("p", {class: "quiet"}, "Drag the roi, or its lower right corner. Keys: arrows, with Shift the corner."),
-      el("label", {class: "row"}, "class ", choiceOf("Class", choices(classes), asked.k, (k) => set({k: Number(k)}))),
-      el(
-        "label",
-        {class: "row"},
-        "map over the photo ",
-        choiceOf("Map", [[-1, "none"], ...choices(SHORT.map((_, i) => partName(i)))], 0, (i) => set({part: Number(i)})),
-      ),
-      el("p", {class: "quiet"}, "Orange: above 0; blue: below 0. The yellow frame is the bin that reads this map."),
-      scores,
+      "label",
+      {class: "row"},
+      "map over the photo ",
+      choiceOf("Map", [[-1, "none"], ...choices(SHORT.map((_, i) => partName(i)))], 0, (i) => set({part: Number(i)})),
     ),
+    el("p", {class: "quiet"}, "Orange: above 0; blue: below 0. The yellow frame is the bin that reads this map."),
+    scores,
   ),
   heat,
   ranks,
