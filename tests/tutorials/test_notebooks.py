@@ -9,6 +9,7 @@ The tags of cells: `exercise` is a cell with a solution between nbgrader's marke
 from __future__ import annotations
 
 import contextlib
+import html
 import importlib
 import io
 import json
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from minicaffe.tutorials.figures import HERE
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -90,6 +93,20 @@ def test_parts(path: Path) -> None:
     assert any("<iframe" in json.dumps(cell["outputs"]) for cell in code)
     assert not any(re.search(r"\b(True|False)$", printed(cell), re.MULTILINE) for cell in code)
     assert not any(out["output_type"] == "error" or out.get("name") == "stderr" for cell in code for out in cell["outputs"])
+
+
+@each_notebook
+def test_stored_figures_have_the_scripts_of_today(path: Path) -> None:
+    parts = [(Path(str(HERE)) / name).read_text(encoding="utf-8") for name in ("common.js", "common.css")]
+    shown = [
+        html.unescape("".join(out.get("data", {}).get("text/html", "")))
+        for cell in read(path)
+        for out in cell.get("outputs", [])
+    ]
+    pages = [page for page in shown if "<iframe" in page]
+    assert pages
+    for page in pages:
+        assert all(part in page for part in parts), f"python docs/tutorials/copies.py --run {path.name} stores it anew"
 
 
 @each_notebook
