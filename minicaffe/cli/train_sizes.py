@@ -1,4 +1,7 @@
-"""train's sizes without editing files: --classes, --batch, --epochs and --lr. Each prints a line with the value it replaces."""
+"""train's options in place of edited files: --classes, --batch, --epochs, --lr and --snapshot-prefix.
+
+Each prints a line with the value that it replaces.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,6 @@ class SizeOptions(RoidbOptions):
         "--batch", "Images per update: changes iter_size, or the batch_size of the data layer.", type=click.IntRange(1)
     )
     lr: float | None = option("--lr", "Learning rate, in place of base_lr.", type=FiniteRange(0, min_open=True))
-
     snapshot_prefix: str | None = option(
         "--snapshot-prefix", "Folder and first part of the name of snapshots, in place of the solver's.", metavar="PREFIX"
     )

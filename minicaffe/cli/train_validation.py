@@ -1,4 +1,4 @@
-"""train's validation: --val and the options that go with it, --keep, and the lines and the bar that show the progress."""
+"""train's validation: --val and the options that go with it, --keep, and the texts and lines of the progress."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from minicaffe.detection.class_names import read_names
 from minicaffe.errors import Error, install
 from minicaffe.training.epochs import roidb_of
 from minicaffe.training.solver import Progress, SGDSolver
+from minicaffe.training.trained_detector import find_test_net
 
 from .common import refuse
 from .image_options import read_annotations
@@ -70,7 +71,6 @@ class ValidationOptions(SizeOptions):
         """Return the validation of --val, or None. names: the classes of the training's images. Raises Error."""
         if not self.val:
             return None
-        from minicaffe.training.trained_detector import find_test_net
         from minicaffe.training.validation import Validation
 
         known = names or (read_names(self.class_file) if self.class_file else None)

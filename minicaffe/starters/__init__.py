@@ -25,7 +25,8 @@ class Starter:
     """A detector to start with.
 
     about: one line. net: its prototxt, of the number of classes with the background, and whether it trains. rates: the solver's
-    rate, policy and number of iterations. weights: what --weights may name. settings: the yml for --cfg. images: of an SSD.
+    type, rate, policy and clipping. iterations: its max_iter. weights: what --weights may name. settings: the yml for --cfg.
+    images: of an SSD.
     """
 
     about: str
@@ -151,7 +152,7 @@ def _readme(detector: str, classes: int) -> str:
 The net finds {classes} classes ([classes.txt](classes.txt)). Run the commands in this folder.
 `train.json` and `val.json` stand for your annotations: COCO or minicaffe's JSON, CSV, or a folder of VOC, YOLO or labelImg.
 {start}
-Train the net, and measure it on other images at every snapshot:
+Train the net, and measure it on other images while it trains:
 
     minicaffe train solver.prototxt --roidb train.json --val val.json --classes classes.txt{settings}{weights}
 

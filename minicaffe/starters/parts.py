@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from minicaffe.proto import caffe_pb2
 from minicaffe.pycaffe.net_spec import NetSpec, layers
 
 WEIGHTS = {"lr_mult": 1, "decay_mult": 1}
@@ -36,3 +37,10 @@ def normalised(n: NetSpec, convolved: Any, names: tuple[str, str, str], **batch_
     n[scale] = layers.Scale(n[bn], in_place=True, param=[learned] * 2, bias_term=True)
     n[relu] = layers.ReLU(n[scale], in_place=True)
     return n[relu]
+
+
+def named(n: NetSpec, name: str) -> caffe_pb2.NetParameter:
+    """Return the net with this name."""
+    net = n.to_proto()
+    net.name = name
+    return net

@@ -14,7 +14,7 @@ from typing import Any
 from minicaffe.proto import caffe_pb2
 from minicaffe.pycaffe.net_spec import NetSpec, layers, params
 
-from .parts import MSRA, WEIGHTS, biased, convolution, gaussian, normalised
+from .parts import MSRA, WEIGHTS, biased, convolution, gaussian, named, normalised
 
 OWN_STATISTICS = {"use_global_stats": False}
 TRUNK = ((16, 2, 1), (32, 2, 1), (32, 1, 1), (64, 2, 1), (64, 1, 1), (64, 1, 2), (64, 1, 4), (64, 1, 8))
@@ -54,7 +54,7 @@ def rfcn(classes: int, train: bool) -> caffe_pb2.NetParameter:
         n.cls_prob_pre = layers.Softmax(n.cls_score, name="cls_prob")
         n.cls_prob = layers.Reshape(n.cls_prob_pre, name="cls_prob_reshape", shape={"dim": [-1, classes]})
         n.bbox_pred = layers.Reshape(n.bbox_pred_pre, name="bbox_pred_reshape", shape={"dim": [-1, 4 * classes]})
-    return _named(n, "R-FCN")
+    return named(n, "R-FCN")
 
 
 def zf(classes: int, train: bool) -> caffe_pb2.NetParameter:
@@ -86,7 +86,7 @@ def zf(classes: int, train: bool) -> caffe_pb2.NetParameter:
         _losses(n, names, "SmoothL1Loss", ["bbox_inside_weights", "bbox_outside_weights"])
     else:
         n.cls_prob = layers.Softmax(n.cls_score)
-    return _named(n, "ZF Faster R-CNN")
+    return named(n, "ZF Faster R-CNN")
 
 
 def _inputs(n: NetSpec, classes: int, train: bool, size: tuple[int, int]) -> None:
@@ -149,9 +149,3 @@ def _losses(n: NetSpec, names: Sequence[tuple[str, str]], box_loss: str, bottoms
     n[top] = layers.SoftmaxWithLoss(n.cls_score, n.labels, name=layer, propagate_down=[True, False], loss_weight=1)
     read = (n.bbox_pred, n.bbox_targets, *(n[name] for name in bottoms))
     n[box_top] = getattr(layers, box_loss)(*read, name=box_layer, loss_weight=1, **fields)
-
-
-def _named(n: NetSpec, name: str) -> caffe_pb2.NetParameter:
-    net = n.to_proto()
-    net.name = name
-    return net

@@ -15,7 +15,7 @@ from minicaffe.detection.family import SSD_MEANS
 from minicaffe.proto import caffe_pb2
 from minicaffe.pycaffe.net_spec import NetSpec, layers, params
 
-from .parts import MSRA, WEIGHTS, XAVIER, biased, convolution, normalised
+from .parts import MSRA, WEIGHTS, XAVIER, biased, convolution, named, normalised
 
 VOC_CLASSES = 21
 """Confidence layers for another number of classes have other names, because published weights do not fit them."""
@@ -101,7 +101,7 @@ def ssd(classes: int, train: bool) -> caffe_pb2.NetParameter:
     _inputs(n, SMALL, train)
     maps, last = {}, n.data
     for name, width, stride in SMALL_TRUNK:
-        last = _block(n, name, last, width, 3, SHORT_MEMORY, stride=stride)
+        last = _block(n, name, last, width, 3, stride=stride)
         maps[name] = last
     _heads(n, maps, SMALL_PRIORS, classes, kernel=3)
     return _finished(n, "SSD", classes, train)
@@ -111,22 +111,22 @@ def mobilenet_ssd(classes: int, train: bool) -> caffe_pb2.NetParameter:
     """Return MobileNet-SSD. classes: their number with the background."""
     n = NetSpec()
     _inputs(n, MOBILE, train)
-    last = _block(n, "conv0", n.data, width := 32, 3, SHORT_MEMORY, stride=2)
+    last = _block(n, "conv0", n.data, width := 32, 3, stride=2)
     maps = {}
     for i, (wider, stride) in enumerate(MOBILE_BLOCKS, 1):
-        last = _block(n, f"conv{i}/dw", last, width, 3, SHORT_MEMORY, stride=stride, group=width)
-        maps[f"conv{i}"] = last = _block(n, f"conv{i}", last, width := wider, 1, SHORT_MEMORY)
+        last = _block(n, f"conv{i}/dw", last, width, 3, stride=stride, group=width)
+        maps[f"conv{i}"] = last = _block(n, f"conv{i}", last, width := wider, 1)
     for i, narrow, wide in MOBILE_EXTRAS:
-        last = _block(n, f"conv{i}_1", last, narrow, 1, SHORT_MEMORY)
-        maps[f"conv{i}_2"] = last = _block(n, f"conv{i}_2", last, wide, 3, SHORT_MEMORY, stride=2)
+        last = _block(n, f"conv{i}_1", last, narrow, 1)
+        maps[f"conv{i}_2"] = last = _block(n, f"conv{i}_2", last, wide, 3, stride=2)
     _heads(n, maps, MOBILE_PRIORS, classes, kernel=1)
     return _finished(n, "MobileNet-SSD", classes, train)
 
 
-def _block(n: NetSpec, name: str, bottom: Any, width: int, kernel: int, norm: dict[str, Any], **more: Any) -> Any:
-    """Add a convolution with BatchNorm, Scale and ReLU; return the last. norm, more: fields of BatchNorm, Convolution."""
+def _block(n: NetSpec, name: str, bottom: Any, width: int, kernel: int, **more: Any) -> Any:
+    """Add a convolution with BatchNorm, Scale and ReLU; return the last. more: fields of the convolution."""
     n[name] = convolution(bottom, width, kernel, bias_term=False, param=[WEIGHTS], weight_filler=MSRA, **more)
-    return normalised(n, n[name], (f"{name}/bn", f"{name}/scale", f"{name}/relu"), **norm)
+    return normalised(n, n[name], (f"{name}/bn", f"{name}/scale", f"{name}/relu"), **SHORT_MEMORY)
 
 
 def _inputs(n: NetSpec, images: Images, train: bool) -> None:
@@ -208,6 +208,4 @@ def _finished(n: NetSpec, name: str, classes: int, train: bool) -> caffe_pb2.Net
             nms_param={"nms_threshold": 0.45, "top_k": 400}, code_type=params.PriorBox.CENTER_SIZE, keep_top_k=200,
             confidence_threshold=0.01,
         )  # fmt: skip
-    net = n.to_proto()
-    net.name = name
-    return net
+    return named(n, name)
