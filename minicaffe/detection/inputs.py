@@ -87,8 +87,13 @@ def fill_inputs(
 def _read_up_to(net: Net, until: str) -> set[str]:
     """Return the blobs that the layers up to `until` read, except through a Split for later layers."""
     layers = [layer for layer in net.layers[: net.index_of(until) + 1] if not isinstance(layer, Split)]
-    copied = {top: net.bottom_names[x.name][0] for x in net.layers if isinstance(x, Split) for top in net.top_names[x.name]}
+    copied = copied_by_splits(net)
     return {copied.get(name, name) for layer in layers for name in net.bottom_names[layer.name]}
+
+
+def copied_by_splits(net: Net) -> dict[str, str]:
+    """Return, for each top of a Split, the blob that it copies."""
+    return {top: node.bottom_names[0] for node in net.nodes if isinstance(node.layer, Split) for top in node.top_names}
 
 
 def start_backward(net: Net, end: str | None = None) -> None:

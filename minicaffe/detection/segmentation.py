@@ -18,7 +18,7 @@ from minicaffe.layers.neuron.functions import Sigmoid
 from minicaffe.layers.shape.split import Split
 from minicaffe.net import Net
 
-from .inputs import check_scores, only_output
+from .inputs import check_scores, copied_by_splits, only_output
 
 MOST_CLASSES = 256
 """A mask's pixels are bytes."""
@@ -42,7 +42,7 @@ def score_blob(net: Net, wanted: str | None, file: str) -> str:
 def _combined(maps: list[str], net: Net) -> list[str]:
     """Return, of several probability maps, the one computed from the scores of all the others, as HED's; else all."""
     nodes = [node for node in net.nodes if not isinstance(node.layer, Split)]
-    source = {top: node.bottom_names[0] for node in net.nodes if isinstance(node.layer, Split) for top in node.top_names}
+    source = copied_by_splits(net)
     above: dict[str, set[str]] = {}  # the blobs that a blob is computed from
     scores: dict[str, str] = {}
     for node in nodes:

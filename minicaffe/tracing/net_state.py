@@ -54,11 +54,10 @@ def _keep(value: Any, undo: list[Undo], seen: dict[int, Any]) -> None:
     """Add what restores a value, and the values in it, to undo. seen: values by id, which keeps the ids."""
     if id(value) in seen:
         return
+    seen[id(value)] = value
     if isinstance(value, Blob):
-        seen[id(value)] = value
         undo.append(value.keep())
     elif isinstance(value, list | tuple | dict):
-        seen[id(value)] = value
         if isinstance(value, list):
             undo.append(_of_list(value))
         elif isinstance(value, dict):
@@ -68,7 +67,6 @@ def _keep(value: Any, undo: list[Undo], seen: dict[int, Any]) -> None:
     elif isinstance(value, DataLayer):
         undo.append(_of_dict(vars(value)))  # not what is in it: a thread may be reading ahead
     elif hasattr(value, "__dict__") and (isinstance(value, Layer) or _is_part(value)):
-        seen[id(value)] = value
         _keep(vars(value), undo, seen)
 
 

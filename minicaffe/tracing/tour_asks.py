@@ -72,7 +72,7 @@ def check_ask(ask: Any, place: str) -> None:
             raise Error(f"{place}: {field} must be a text, got {json.dumps(ask[field])[:40]}")
     kind = KINDS.get(ask["kind"])
     if kind is None:
-        raise Error(f"{place}: unknown kind {ask['kind']!r}{_hint(ask['kind'], KINDS)}; known: {', '.join(KINDS)}")
+        raise Error(f"{place}: unknown kind {ask['kind']!r}{hint(ask['kind'], KINDS)}; known: {', '.join(KINDS)}")
     _check_tolerance(ask, kind, place)
     choices = ask.get("choices")
     are_choices = isinstance(choices, list) and len(choices) > 1 and all(isinstance(text, str) for text in choices)
@@ -112,7 +112,7 @@ def _check_fields(given: Any, place: str, needed: tuple[str, ...], known: tuple[
         raise Error(f"{place}: expected an object with {', '.join(needed)}")
     for field in given:
         if field not in known:
-            raise Error(f"{place}: unknown field {field!r}{_hint(field, known)}; known: {', '.join(known)}")
+            raise Error(f"{place}: unknown field {field!r}{hint(field, known)}; known: {', '.join(known)}")
     for field in needed:
         if given.get(field) in (None, ""):
             raise Error(f"{place}: {field} is missing")
@@ -294,6 +294,7 @@ def _written(answer: Numbers, name: str, choices: list[str]) -> str:
     return ", ".join(f"{part} {text}" for part, text in zip(kind.names, texts) if text != "any")
 
 
-def _hint(name: Any, known: Any) -> str:
+def hint(name: Any, known: Any) -> str:
+    """Return the end of a message: the known name nearest to a wrong one, or ""."""
     found = nearest(str(name), known)
     return f"; did you mean {found[0]!r}?" if found else ""

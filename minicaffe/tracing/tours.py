@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from minicaffe.errors import Error, nearest, read_errors_as
+from minicaffe.errors import Error, read_errors_as
 from minicaffe.files import read_bytes
 
-from .tour_asks import ask_on_page, check_ask
+from .tour_asks import ask_on_page, check_ask, hint
 from .tour_numbers import filled
 from .trace import LayerFacts, Step, Trace
 
@@ -93,7 +93,7 @@ class Tour:
         """Raise Error for a stop at a layer that the net lacks."""
         for stop, place in self._placed():
             if stop["layer"] not in names:
-                raise Error(f"{place}: the net has no layer {stop['layer']!r}{_hint(stop['layer'], names)}")
+                raise Error(f"{place}: the net has no layer {stop['layer']!r}{hint(stop['layer'], names)}")
 
     def on_page(self, trace: Trace) -> dict[str, Any]:
         """Return the tour for the page: texts with their numbers, addresses, CSS selectors.
@@ -113,7 +113,7 @@ def load_tour(given: str | os.PathLike[str]) -> Tour:
     if str(given) in SHIPPED:
         return _tour(path.name, f"the tour {given}", (FOLDER / f"{given}.json").read_bytes())
     if not path.suffix and not path.exists():
-        raise Error(f"no tour {str(given)!r}{_hint(str(given), SHIPPED)}; shipped: {', '.join(SHIPPED)}; or give a .json file")
+        raise Error(f"no tour {str(given)!r}{hint(str(given), SHIPPED)}; shipped: {', '.join(SHIPPED)}; or give a .json file")
     with read_errors_as(Error, f"{path}: cannot read the tour"):
         return _tour(path.stem, str(path), read_bytes(path))
 
@@ -138,7 +138,7 @@ def _check_stop(stop: Any, place: str) -> None:
         raise Error(f"{place}: expected an object with {', '.join(NEEDED)}")
     for field, value in stop.items():
         if field not in FIELDS:
-            raise Error(f"{place}: unknown field {field!r}{_hint(field, FIELDS)}; known: {', '.join(FIELDS)}")
+            raise Error(f"{place}: unknown field {field!r}{hint(field, FIELDS)}; known: {', '.join(FIELDS)}")
         if type(value) is not FIELDS[field]:
             raise Error(f"{place}: {field} must be {_kind(FIELDS[field])}, got {json.dumps(value)[:40]}")
     for field in NEEDED:
@@ -229,8 +229,3 @@ def _check_indices(stop: dict[str, Any], place: str, layer: LayerFacts, trace: T
             raise Error(f"{place}: layer {layer.name!r} has no ROI inspector, so that {field} means nothing")
         if not 0 <= given[field] < counts[field]:
             raise Error(f"{place}: {field} {given[field]} is not from 0 to {counts[field] - 1}")
-
-
-def _hint(name: str, known: Any) -> str:
-    found = nearest(name, known)
-    return f"; did you mean {found[0]!r}?" if found else ""

@@ -108,7 +108,7 @@ function givenCard(card, _, {gt_boxes: boxes, image}) {
   );
 }
 
-/** The filters of the anchors, in trace.py's ANCHOR_FILTERS, and that of a cell. */
+/** The texts of the filters of anchors, which are trace.py's ANCHOR_FILTERS. */
 const FILTER_TEXTS = [
   ["drawn", "label 1 and label 0"],
   ["1", "label 1"],
@@ -122,7 +122,7 @@ const FILTER_TEXTS = [
   ["all", "all anchors"],
 ];
 
-/** [value, text, states] of each filter. */
+/** [value, text, states] of each filter, and of that of a cell. */
 function anchorFilters({states, filters}) {
   const counts = ANCHOR_STATES.map(() => 0);
   for (const state of states) counts[state]++;
