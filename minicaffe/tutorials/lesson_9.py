@@ -651,12 +651,16 @@ def not_divided(x: Array, rois: Array, group: int, scale: float, dy: Array) -> R
 
 
 def shapes() -> Path:
-    """Return the folder examples/shapes. Raises Error outside the repository."""
-    places = [Path("../../examples/shapes"), Path(__file__).resolve().parents[2] / "examples" / "shapes"]
+    """Return the folder examples/shapes, of the repository or beside a copy of the notebook. Raises Error."""
+    places = [
+        Path("../../examples/shapes"),
+        Path("examples/shapes"),
+        Path(__file__).resolve().parents[2] / "examples" / "shapes",
+    ]
     for place in places:
         if place.is_dir():
             return place
-    raise Error("no examples/shapes: open the notebook in docs/tutorials of minicaffe's repository")
+    raise Error("no examples/shapes: open the notebook in docs/tutorials of minicaffe's repository, or in a copy by copies.py")
 
 
 @lru_cache(1)

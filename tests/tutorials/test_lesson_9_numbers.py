@@ -15,7 +15,7 @@ import pytest
 
 import minicaffe
 from minicaffe.tracing.trace import statistics
-from minicaffe.tutorials import figures
+from minicaffe.tutorials import figures, lesson_9
 
 pytest.importorskip("IPython", reason="the extra notebook is not installed")
 pytestmark = pytest.mark.filterwarnings("default")
@@ -219,3 +219,10 @@ def test_stated_numbers(lesson: dict[str, Any]) -> None:
     sizes = {(each["stride"], each["pad"]): each["columns"].shape for each in figures.im2col().data["variants"]}
     assert "There are 3 x 3 = 9 columns" in TEXT
     assert sizes[2, 1] == (9, 9) and np.shape(figures.im2col().data["map"]) == (5, 6)
+
+
+def test_a_copy_brings_the_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the notebook has examples/shapes beside it."""
+    (tmp_path / "examples" / "shapes").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert lesson_9.shapes() == Path("examples/shapes")
