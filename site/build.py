@@ -1,9 +1,9 @@
 """Build the documentation as a site: python site/build.py (the extra docs), which writes build/site.
 
 This script writes all pages into build/pages and the configuration into build/site.yml; Zensical makes the site of them. Pages
-come from docs/, from other Markdown files of the repository (OTHERS), from site/pages, from the notebooks, from each command's
-options and from each layer's class. The gallery's pages are made here, of the nets of examples. A link to a file of the
-repository that is not on the site is plain text, or a link into the repository if its URL is given.
+come from docs/, from other Markdown files (OTHERS), from site/pages, from the notebooks, from each command's options and from
+each layer's class. The gallery's pages are made here, of the nets of examples. A link to a file that is not on the site is
+plain text. If the repository's URL is given, it leads there.
 
 On the page ten-minutes minicaffe runs in the browser. The browser loads Pyodide from its CDN, or from the site if its folder is
 given.
@@ -138,7 +138,7 @@ def _linked(path: Path, repository: str) -> str | bytes:
 
 def with_course_links(text: str) -> str:
     """Return the teacher's page with links to the lessons, sections and tours that it names."""
-    places = {number: f"tutorials/{path.name}" for path in NOTEBOOKS for number in [path.stem.partition("-")[0]]}
+    places = {path.stem.partition("-")[0]: f"tutorials/{path.name}" for path in NOTEBOOKS}
     places["0"] = "ten-minutes/index.html#tour=ten-minutes"
     tours = {one.opens.removeprefix("tour="): one.address for one in GALLERY if one.opens.startswith("tour=")}
 
@@ -201,8 +201,7 @@ def tutorial(path: Path, repository: str) -> str:
         shown = f"{path.stem}-{'plot-' if is_plot(content) else ''}{name}"
         text = text.replace(f"({name})", f"({shown})")
         write(f"tutorials/{shown}", content)
-    title, rest = text.split("\n", 1)
-    text = relinked(f"{title}\n{rest}", path.relative_to(ROOT).as_posix(), repository)
+    text = relinked(text, path.relative_to(ROOT).as_posix(), repository)
     tours = [f"[{one.title}](../{one.address}), a guided tour" for one in GALLERY if one.lesson == path.stem]
     seen = f"\n\n**See this lesson in a net:** {', '.join(tours)}.\n" if tours else ""
     return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{DOWNLOADS}\n", 1) + seen)

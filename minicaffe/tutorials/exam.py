@@ -317,16 +317,15 @@ def main() -> None:
         names = [line.strip() for line in read_bytes(given.students).decode().splitlines()] if given.students else ["exam"]
         rfcn, faster = load(given.shapes)
         given.out.mkdir(parents=True, exist_ok=True)
-        count = 0
-        for name in dict.fromkeys(filter(None, names)):
+        students = list(dict.fromkeys(filter(None, names)))
+        for name in students:
             tasks = exam(rfcn, faster, of_student(name, given.seed))
             for file, text in pages(name, [tasks[number - 1] for number in given.tasks]):
                 with replacing(given.out / file) as temporary:
                     temporary.write_text(text, encoding="utf-8")
-            count += 1
     except (Error, OSError, UnicodeDecodeError) as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
-    print(f"written: {count} exam{'s' * (count != 1)} and solutions in {given.out}")
+    print(f"written: {len(students)} exam{'s' * (len(students) != 1)} and solutions in {given.out}")
 
 
 if __name__ == "__main__":

@@ -80,9 +80,9 @@ class Figure:
         return f"<figure: {self.title}>"
 
 
-def picture(image: NDArray[np.uint8], quality: int = 80) -> str:
+def picture(image: NDArray[np.uint8]) -> str:
     """Return an image (height, width, 3; blue, green, red) as the data URL of a JPEG, for a figure's data."""
-    return "data:image/jpeg;base64," + base64.b64encode(encode_image(image, "jpg", quality=quality)).decode()
+    return "data:image/jpeg;base64," + base64.b64encode(encode_image(image, "jpg", quality=80)).decode()
 
 
 def iou(boxes: tuple[tuple[float, ...], tuple[float, ...]] = ((60, 40, 179, 139), (120, 70, 259, 159))) -> Figure:

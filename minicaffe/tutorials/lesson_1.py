@@ -83,7 +83,7 @@ def _scenes(rng: np.random.Generator) -> list[tuple[Floats, Floats]]:
 
 @question(_scenes)
 def true_positives(found: Floats, truth: Floats) -> Bools:
-    """Return which of the detections (n, 4) of one class and image, best first, find a box of truth (m, 4) at an IoU of 0.5."""
+    """Return which detections (n, 4) of a class and image, best first, find a box of truth (m, 4) at an IoU of 0.5."""
     return evaluation.true_positives(found, truth, 0.5)
 
 

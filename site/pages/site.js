@@ -1,4 +1,4 @@
-// Scrollable boxes can be scrolled with the keys, the buttons of each block of code have their own names, and no line ends in an option.
+// Scrollable boxes can be scrolled with the keys. The buttons of each block of code have their own names. No option is broken.
 document$.subscribe(() => setTimeout(() => {
   for (const box of document.querySelectorAll(".md-typeset__scrollwrap, .formula")) {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0

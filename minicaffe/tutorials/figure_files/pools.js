@@ -1,5 +1,5 @@
-// One roi to drag over a map, and what each ROI layer reads there. In every drawing cell k of the map goes from k to k + 1,
-// and the roi from x1 · scale to x2 · scale. The position-sensitive layers read this one map for every bin.
+// One roi to drag over a map, and what each ROI layer reads there. In every drawing cell k of the map goes from k to k + 1.
+// The roi goes from x1 · scale to x2 · scale. The position-sensitive layers read this one map for every bin.
 
 const [HEIGHT, WIDTH] = [data.map.length, data.map[0].length];
 const map = Object.assign(Float32Array.from(data.map.flat()), {shape: [1, HEIGHT, WIDTH]});

@@ -61,7 +61,7 @@ function steps() {
 }
 
 function update() {
-  const count = data.scores.filter((score) => score >= threshold).length;
+  const count = shownNow();
   const right = level.hits.slice(0, count).filter(Boolean).length;
   found.replaceChildren(
     ...data.boxes.slice(0, count).flatMap((box, i) => [
@@ -99,18 +99,15 @@ function update() {
     el("output", {id: "ap", class: "number"}, written(level.areas[Number(isEleven)], 3)),
     " over all detections",
   );
-  back.disabled = count === 0;
-  on.disabled = count === data.scores.length;
+  pagerEnds(back, on, count === 0, count === data.scores.length);
   slide.set(threshold);
 }
 
-/** Move the threshold so that this many detections are above it. Scores are steps of 0.01 and finer, so it may lie between. */
+/** Move the threshold so that this many detections are above it. Scores are finer than the slider: it may lie between two steps. */
 function show(count) {
   threshold = count === 0 ? 1 : data.scores[count - 1];
   if (count === 0 && data.scores[0] >= 1) threshold = 1.01;
-  const focused = document.activeElement;
   update();
-  if (focused?.disabled) (focused === back ? on : back).focus();
 }
 const shownNow = () => data.scores.filter((score) => score >= threshold).length;
 const back = button("−1", "One detection fewer", () => show(shownNow() - 1));

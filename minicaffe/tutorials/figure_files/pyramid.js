@@ -25,10 +25,10 @@ function corners(i, [x1, y1, x2, y2]) {
   return [at(x1, y1), at(x2, y1), at(x2, y2), at(x1, y2)].join(" ");
 }
 
-const maps = data.levels.map(({level, stride}, i) => {
+const maps = data.levels.map(({level}, i) => {
   const outline = svg("polygon", {points: corners(i, [0, 0, 1, 1]), fill: "var(--card)"});
   const part = svg("polygon", {"stroke-width": 1.5});
-  return {level, stride, outline, part, name: svg("text", {x: 6, y: 252 - 68 * i}, `P${level}`)};
+  return {level, outline, part, name: svg("text", {x: 6, y: 252 - 68 * i}, `P${level}`)};
 });
 const pyramid = svg("svg", {viewBox: "0 0 330 290", role: "img"}, maps.map(({outline, part, name}) => [outline, part, name]));
 

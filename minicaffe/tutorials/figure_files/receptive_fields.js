@@ -55,10 +55,6 @@ function theory() {
   return [size, jump, sum];
 }
 
-const putRect = (rect, x, y, width, height) => {
-  for (const [name, value] of Object.entries({x, y, width, height})) rect.setAttribute(name, value);
-};
-
 function update() {
   const [row, column] = cell();
   const [rows, columns] = shape();
@@ -66,14 +62,14 @@ function update() {
   const [height, width] = [bottom - top + 1, right - left + 1];
   const share = (100 * width * height) / (WIDTH * HEIGHT);
   const [size, jump, sum] = theory();
-  putRect(field, left, top, width, height);
+  filled(field, {x: left, y: top, width, height}, []);
   dark.setAttribute("d", `M0 0H${WIDTH}V${HEIGHT}H0ZM${left} ${top}h${width}v${height}h${-width}Z`);
   mapPicture.setAttribute("href", layer().map);
   const [across, down] = [WIDTH / columns, HEIGHT / rows];
   const lines = [...Array(columns).keys()].map((c) => `M${c * across} 0V${HEIGHT}`);
   const others = [...Array(rows).keys()].map((r) => `M0 ${r * down}H${WIDTH}`);
   grid.setAttribute("d", columns > 60 ? "" : [...lines, ...others].join(""));
-  putRect(chosen, column * across, row * down, across, down);
+  filled(chosen, {x: column * across, y: row * down, width: across, height: down}, []);
   const text = `cell (${row}, ${column}) of ${layer().name}`;
   map.setAttribute("aria-label", `${layer().name}, ${rows} × ${columns} cells: ${text}; arrow keys move it, with Shift by five`);
   photo.setAttribute("aria-label", `The image; ${text} depends on rows ${top} to ${bottom}, columns ${left} to ${right}`);

@@ -133,7 +133,7 @@ function set(change) {
   );
   const [ph, pw] = [Math.floor(Math.max(asked.part, 0) / group), Math.max(asked.part, 0) % group];
   const place = {x: xs[pw], y: ys[ph], width: xs[pw + 1] - xs[pw], height: ys[ph + 1] - ys[ph]};
-  for (const [key, value] of Object.entries(place)) own.setAttribute(key, value);
+  filled(own, place, []);
   if (!overlay.hasAttribute("href") || shown[0] !== asked.k || shown[1] !== asked.part) paintMap(asked.k, asked.part);
   const means = meansOf(asked.k, arrays);
   const votes = means.map((row, part) => row[part]);
