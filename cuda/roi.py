@@ -31,8 +31,8 @@ SHARED = 47 * 1024
 WARP, ROOM = 32, 22 * 1024
 """WARP and the bytes of ROOM of psroi.cuh."""
 
-SIDE, EACH, WARPS = 4, 2, 4
-"""SIDE, EACH and WARPS of roi_means.cuh."""
+SIDE, EACH, TILES, SHARES = 4, 2, 2, 4
+"""SIDE, EACH, TILES and SHARES of roi_means.cuh."""
 
 LEAST_WARPS, MOST_WARPS = 4, 8
 """Warps that divide the rois of some rows, in the backward of maxima: MOST_WARPS of roi_winners.cuh. A wide row has fewer."""
@@ -155,14 +155,14 @@ class Means:
 
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """Compute dx (N, C, H, W): each dy at the pixels of its samples."""
-        parts, across = -(-sizes.channels // (WARP * EACH)), -(-sizes.width // (SIDE * WARPS))
+        parts, across = -(-sizes.channels // (WARP * EACH)), -(-sizes.width // (SIDE * TILES))
         blocks = sizes.images * parts * across * tiles_of(sizes.height)
         source, to = dy.device_diff("read"), dx.device_diff("write")
         for first, part, tables in self._tables(sizes, rois, bad):
             at = source + first * sizes.channels * sizes.bins * self.dtype.itemsize
             by_bin = self.scratch.transposed(part.rois, sizes.channels, sizes.bins, at)
             arguments = *part, *tables, int(first > 0), by_bin, to
-            launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (WARP * WARPS, 1, 1), *arguments)
+            launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (WARP * TILES * SHARES, 1, 1), *arguments)
 
     def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Iterator[tuple[int, Sizes, tuple[int, int]]]:
         """Yield (first roi, sizes of a part of the rois, addresses of its tables), part after part."""
