@@ -28,8 +28,8 @@ BIN = 8
 SHARED = 47 * 1024
 """Bytes of shared memory for backward's planes of the map: CELLS of roi.cuh."""
 
-WARP, ROOM = 32, 22 * 1024
-"""WARP and the bytes of ROOM of psroi.cuh."""
+WARP, ROOM, PS_SHARES = 32, 22 * 1024, 2
+"""WARP, the bytes of ROOM, and SHARES of psroi.cuh."""
 
 SIDE, EACH, TILES, SHARES = 4, 2, 2, 4
 """SIDE, EACH, TILES and SHARES of roi_means.cuh."""
@@ -200,14 +200,15 @@ class PositionSensitive:
         """Compute dx (N, D * G * G, H, W): each dy at the pixels that its bin read."""
         arguments, group, dim = self._bins(sizes, rois, bad), sizes.pooled_w, sizes.channels // sizes.bins
         parts = -(-dim // WARP)
-        room = ROOM // self.dtype.itemsize // (-(-dim // parts) | 1)  # pixels of one channel, in all bins of a block
+        room = ROOM // self.dtype.itemsize // PS_SHARES // (-(-dim // parts) | 1)  # pixels of one channel, in a block's bins
         columns = -(-sizes.width // -(-sizes.width // room))
-        across = -(-group // max(1, min(room // columns, 8)))  # blocks for each row of bins; 8 is MOST_THREADS / WARP
+        most = min(room // columns, 8 // PS_SHARES)  # bins of a block; 8 is MOST_THREADS / WARP
+        across = -(-group // max(1, most))  # blocks for each row of bins
         bins = -(-group // across)
         blocks = sizes.images * parts * group * across * -(-sizes.width // columns) * sizes.height
         by_channel = self.scratch.transposed(sizes.rois, dim, sizes.bins, dy.device_diff("read"))
         last = bins, columns, by_channel, dx.device_diff("write")
-        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (bins * WARP, 1, 1), *arguments, *last)
+        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (bins * PS_SHARES * WARP, 1, 1), *arguments, *last)
 
     def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[float, ...]:
         """Compute the table. Return the first arguments of pool and backward."""
