@@ -175,6 +175,11 @@ class Validation:
         return find_spec("pycocotools") is not None
 
     @property
+    def names(self) -> list[str]:
+        """The names of the numbers that it measures."""
+        return [VOC, COCO] if self.measures_coco else [VOC]
+
+    @property
     def best_file(self) -> Path:
         """The file of the best weights."""
         return best_path(self.solver.param)

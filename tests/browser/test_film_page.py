@@ -11,8 +11,9 @@ import pytest
 from pages import Open, Opened, violations
 from PIL import Image
 
-from minicaffe.tracing.film import LOSS, write_film
-from minicaffe.tracing.film_frames import Filters, Frame, Head, NetTest, Photo, Scored, Seen, write_frame, write_head
+from minicaffe.tracing.film import write_film
+from minicaffe.tracing.film_frames import Filters, Frame, Head, Photo, Scored, Seen, write_frame, write_head
+from minicaffe.training.record import LOSS, NetTest
 
 
 def picture(kind: str, size: tuple[int, int] = (40, 30)) -> str:
