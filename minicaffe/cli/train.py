@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from .image_options import SettingsOptions
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
 from .terminal import echo, inform, warn
+from .train_record import RecordOptions
 from .train_sizes import NetEdits
 from .train_validation import Lines, ValidationOptions, progress_text, tell_best, validated_text
 
@@ -91,7 +92,7 @@ class FilmOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(FilmOptions, ValidationOptions, SettingsOptions, DeviceOptions, StateOptions):
+class TrainOptions(RecordOptions, FilmOptions, ValidationOptions, SettingsOptions, DeviceOptions, StateOptions):
     solver: str | None = argument(required=False)
     solver_option: str | None = option("--solver", "Solver, in place of the argument.", metavar="FILE")
     weights: tuple[str, ...] = weights_option()
@@ -212,6 +213,9 @@ def _check(path: str, options: TrainOptions) -> None:
     check_target("--out", options.out, read, writes=WEIGHTS)
     check_target("--log", options.log, read, appended=True)
     check_apart("--out", options.out, "--log", options.log)
+    options.check_record(read)
+    for name, file in (("--out", options.out), ("--log", options.log)):
+        check_apart(name, file, "--csv", options.csv)
     options.check_film()
     if snapshot and snapshot.endswith((".caffemodel", ".caffemodel.h5")):
         raise Error(
@@ -312,14 +316,22 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
 
     usr1 = None if alone else "stop"  # mpiexec forwards SIGUSR1 to the ranks
     signals = signal_actions(options.sigint_effect, options.sighup_effect, sigusr1=usr1, noted=noted if alone else None)
-    with checked, film or nullcontext(), signals as request:
-        trainer.set_action_function(request)
-        _show_progress(trainer, options.iterations, options.log if first else None)
+    total = max(trainer.param.max_iter - trainer.iter, 0) if options.iterations is None else options.iterations
+    with ExitStack() as stack:
+        for recorder in options.recorders(trainer, trainer.iter + total):
+            stack.enter_context(recorder)
+        stack.enter_context(checked)
+        stack.enter_context(film or nullcontext())
+        trainer.set_action_function(stack.enter_context(signals))
+        _show_progress(trainer, options.iterations, total, options.log if first else None)
     if options.out and first:  # rank 0: all ranks have the same weights
         trainer.save(options.out)
         echo(f"written: {options.out}")
     if trainer.validation:
         tell_best(trainer.validation)
+    for file in (options.plot, options.csv, options.tensorboard) if first else ():
+        if file:
+            echo(f"written: {file}")
     if film:
         echo(f"written: {film.write()}")
     context = click.get_current_context()
@@ -327,13 +339,12 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
         context.exit(128 + stops[0])  # as in a shell: the training is not complete
 
 
-def _show_progress(trainer: SGDSolver, iterations: int | None, log_file: str | None) -> None:
+def _show_progress(trainer: SGDSolver, iterations: int | None, total: int, log_file: str | None) -> None:
     """Train with a progress bar; without a terminal, print Lines every `display` iterations (default: 100)."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from .console import bar
 
-    total = iterations if iterations is not None else max(trainer.param.max_iter - trainer.iter, 0)
     shown = bar(MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     validation = trainer.validation
     if shown is None:

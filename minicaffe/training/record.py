@@ -101,7 +101,8 @@ class Record:
         self.iterations, self.seconds, self.rates = array("q"), array("d"), array("d")
         self.values = {name: array("d") for name in self.names}
         self.tests: list[NetTest] = []
-        self._began = time.monotonic()
+        self._earlier = 0.0  # seconds of earlier runs
+        self._began: float | None = None
         self._on_update: list[Callable[[Update], object]] = []
         self._on_test: list[Callable[[NetTest], object]] = []
         solver.on_progress(self._progress)
@@ -154,8 +155,8 @@ class Record:
         self.tests.append(test)
 
     def go_on_from(self, seconds: float) -> None:
-        """Count the seconds from this number on, as those of an earlier run of the training."""
-        self._began = time.monotonic() - seconds
+        """Count the seconds from this number on, those of earlier runs of the training."""
+        self._earlier, self._began = seconds, None
 
     def between(self, after: int, until: int) -> tuple[list[int], dict[str, list[float]]]:
         """Return the iterations > after and <= until, and the values of each."""
@@ -169,8 +170,12 @@ class Record:
     def _progress(self, progress: Progress) -> None:
         blobs = self._solver.net.blobs
         values = {name: float(blobs[name].read_data().sum()) for name in self.names[1:]}
-        seconds = time.monotonic() - self._began
-        update = Update(progress.iteration, seconds, progress.lr, {LOSS: progress.last_loss, **values})
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now - 1 / progress.rate  # the rate of the first iteration counts from the step's beginning
+        update = Update(
+            progress.iteration, self._earlier + now - self._began, progress.lr, {LOSS: progress.last_loss, **values}
+        )
         self.add(update)
         for report in self._on_update:
             report(update)

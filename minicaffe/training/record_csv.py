@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from minicaffe.errors import Error, on_one_line, os_errors_as, read_errors_as
 from minicaffe.files import read_text, replacing
 
-from .record import LOSS, NetTest, Update
+from .record import NetTest, Update
 
 if TYPE_CHECKING:
     from .solver import SGDSolver

@@ -459,7 +459,7 @@ class SGDSolver:
             return {}
         if self.param.test_compute_loss:
             logger.info("Test loss: %g", loss)
-        net_outputs("Test", net, means)
+        net_outputs("Test", means, net.blob_loss_weights)
         for report in self._tested:
             report(index, means)
         return means

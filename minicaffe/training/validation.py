@@ -32,6 +32,7 @@ from minicaffe.formats.arrays import checksum
 from .epochs import epoch_of
 from .signals import Action, Request
 from .snapshots import best_path
+from .solver_log import net_outputs
 from .trained_detector import FileName, find_test_net, put_trained_weights, trained_detector
 
 if TYPE_CHECKING:
@@ -305,8 +306,7 @@ class Validation:
         is_best = self.best is None or (report.mean_ap, coco) > (self.best, self.best_numbers.get(COCO, 0.0))
         done = Validated(solver.iter, report, is_best)
         logger.info("Iteration %d, Testing net (#%d)", solver.iter, len(solver.test_nets))
-        for i, (name, value) in enumerate(done.numbers.items()):
-            logger.info("    Test net output #%d: %s = %g", i, name, value)
+        net_outputs("Test", done.numbers, {})
         if done.is_best:
             logger.info("Best weights written to %s", solver.save_best())
             self.best, self.best_iteration, self.best_numbers = report.mean_ap, solver.iter, done.numbers
