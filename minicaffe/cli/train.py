@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from .image_options import SettingsOptions
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
 from .terminal import echo, inform, warn
+from .train_lr import FindLrOptions, report
 from .train_record import RecordOptions
 from .train_sizes import NetEdits
 from .train_validation import Lines, ValidationOptions, progress_text, tell_best, validated_text
@@ -92,7 +93,7 @@ class FilmOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(RecordOptions, FilmOptions, ValidationOptions, SettingsOptions, DeviceOptions, StateOptions):
+class TrainOptions(RecordOptions, FindLrOptions, FilmOptions, ValidationOptions, SettingsOptions, DeviceOptions, StateOptions):
     solver: str | None = argument(required=False)
     solver_option: str | None = option("--solver", "Solver, in place of the argument.", metavar="FILE")
     weights: tuple[str, ...] = weights_option()
@@ -154,7 +155,9 @@ def train_command(options: TrainOptions) -> None:
 
     Example:  minicaffe train -solver solver.prototxt -snapshot lenet_iter_5000.solverstate
 
-    Example:  minicaffe train solver.prototxt --film film --every 50
+    Example:  minicaffe train solver.prototxt --film film --every 50 --plot training.png --csv training.csv
+
+    Example:  minicaffe train solver.prototxt --find-lr --plot rates.png
 
     Example:  mpiexec -n 4 minicaffe train solver.prototxt --engine mpi
     """
@@ -174,8 +177,12 @@ def train_command(options: TrainOptions) -> None:
             with options.checking():
                 classes = options.set_roidb(trainer.net, options.settings, trainer.test_nets)
                 options.apply_epochs(trainer)
-                edits.write_test_net(trainer, options.test_net)
+                if not options.find_lr:
+                    edits.write_test_net(trainer, options.test_net)
                 options.start_validation(trainer, classes)
+            if options.find_lr:
+                _find_lr(trainer, options)
+                return
             if state:
                 trainer.restore(state)
             _solve(trainer, options, options.start_film(trainer, classes), alone=job is None)
@@ -204,6 +211,7 @@ def _check(path: str, options: TrainOptions) -> None:
     if options.epochs and options.iterations:
         raise click.UsageError("--epochs and --iterations: give one of them")
     options.check_validation()
+    options.check_find_lr()
     if options.timeout and not options.engine:
         raise click.UsageError("--timeout goes with --engine mpi")
     if weights and snapshot and snapshot != LATEST:
@@ -323,7 +331,8 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
         stack.enter_context(checked)
         stack.enter_context(film or nullcontext())
         trainer.set_action_function(stack.enter_context(signals))
-        _show_progress(trainer, options.iterations, total, options.log if first else None)
+        log = options.log if first else None
+        _show_progress(trainer, lambda: trainer.solve(iterations=options.iterations), total, log)
     if options.out and first:  # rank 0: all ranks have the same weights
         trainer.save(options.out)
         echo(f"written: {options.out}")
@@ -339,8 +348,16 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
         context.exit(128 + stops[0])  # as in a shell: the training is not complete
 
 
-def _show_progress(trainer: SGDSolver, iterations: int | None, total: int, log_file: str | None) -> None:
-    """Train with a progress bar; without a terminal, print Lines every `display` iterations (default: 100)."""
+def _find_lr(trainer: SGDSolver, options: TrainOptions) -> None:
+    """Run the learning rate range test, and print its proposal."""
+    test = options.range_test(trainer, options.iterations)
+    with signal_actions("stop", "none") as request:
+        _show_progress(trainer, lambda: test.run(request), test.iterations, None)
+    report(test, options.plot)
+
+
+def _show_progress(trainer: SGDSolver, train: Callable[[], object], total: int, log_file: str | None) -> None:
+    """Call train with a progress bar; without a terminal, print Lines every `display` iterations (default: 100)."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from .console import bar
@@ -354,7 +371,7 @@ def _show_progress(trainer: SGDSolver, iterations: int | None, total: int, log_f
             validation.on_image(lines.image)
             validation.on_validated(lambda done: lines.validated(done, validation))
         with logging_to(to_stderr, log_file):
-            trainer.solve(iterations=iterations)
+            train()
         return
     with shown, logging_to(lambda record: _above(shown.console, record), log_file):
         task = shown.add_task("", total=total)
@@ -362,7 +379,7 @@ def _show_progress(trainer: SGDSolver, iterations: int | None, total: int, log_f
         if validation:
             validation.on_image(lambda done, total: shown.update(task, description=f"validating {done}/{total}"))
             validation.on_validated(lambda done: shown.update(task, description=validated_text(done, validation)))
-        trainer.solve(iterations=iterations)
+        train()
 
 
 def _best_text(validation: Validation | None) -> str:

@@ -1,8 +1,9 @@
-"""train --plot, --csv, --tensorboard, and parse-log --plot: what they write, and what is refused."""
+"""train --plot, --csv, --tensorboard and --find-lr, and parse-log --plot: what they write, and what is refused."""
 
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,45 @@ def test_the_plot_of_a_log(folder: Path) -> None:
     Path("none.log").write_text("I0101 00:00:01.000000  7 solver.cpp:3] Iteration 0, Testing net (#0)\n")
     result = run("parse-log", "none.log", "--plot", "log.png")
     assert result.exit_code == 1 and "none.log: no losses, rates or outputs to draw" in result.output
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_find_lr_proposes_a_rate_and_changes_nothing(folder: Path) -> None:
+    solver = Path("solver.prototxt")
+    solver.write_text(solver.read_text() + " snapshot: 1 display: 1 momentum: 0.9")
+    before = files(folder)
+    result = run(*TRAIN, "--find-lr", "--iterations", 40, "--lr-min", 1e-4, "--lr-max", 1e4)
+    assert result.exit_code == 0, result.output
+    assert "--find-lr: 40 iterations, the rate grows from 0.0001 to 10000" in result.output
+    found = re.search(r"^the smoothed loss is least at the rate (\S+): ", result.stdout, re.MULTILINE)
+    option, rate = result.stdout.splitlines()[-1].split()
+    assert found and option == "--lr" and float(rate) == pytest.approx(float(found[1]) / 10, rel=0.1)
+    assert files(folder) == before
+    result = run(*TRAIN, "--find-lr", "--iterations", 40, "--lr-min", 1e-4, "--lr-max", 1e4, "--plot", "rates.png")
+    assert result.stdout.splitlines()[-1] == f"--lr {rate}"
+    with Image.open("rates.png") as image:
+        assert image.size == (1000, 520)
+    Path("rates.png").unlink()
+    assert files(folder) == before
+    assert run(*TRAIN, "--lr", rate, "--iterations", 1).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--find-lr", "--out", "a.caffemodel"], "--out does nothing with --find-lr"),
+        (["--find-lr", "--snapshot", "latest"], "--snapshot does nothing with --find-lr"),
+        (["--find-lr", "--engine", "mpi"], "--engine does nothing with --find-lr"),
+        (["--find-lr", "--csv", "a.csv"], "--csv does nothing with --find-lr"),
+        (["--lr-max", "1"], "--lr-max does nothing without --find-lr"),
+        (["--find-lr", "--iterations", "3"], "a learning rate range test needs 40 iterations, got 3"),
+        (["--find-lr", "--lr-min", "2", "--lr-max", "1"], "the learning rates must grow from above 0, got 2 to 1"),
+        (["--find-lr", "--iterations", "40", "--lr-max", "1e-5"], "give a higher last rate (--lr-max)"),
+    ],
+)
+def test_find_lr_refuses(options: list[str], message: str) -> None:
+    result = run(*TRAIN, *options)
+    assert result.exit_code == 1 and message in result.output
