@@ -55,25 +55,27 @@ def linear_axis(low: float, high: float, count: int = 5, *, whole: bool = True) 
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * next(times for times in (1, 2, 5, 10) if times * power >= rough * 0.999)
     first, last = (
-        (math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9))
+        (math.floor(low / step + 1e-6), math.ceil(high / step - 1e-6))
         if whole
         else (
-            math.ceil(low / step - 1e-9),
-            math.floor(high / step + 1e-9),
+            math.ceil(low / step - 1e-6),
+            math.floor(high / step + 1e-6),
         )
     )
     ticks = [float(f"{i * step:.12g}") for i in range(first, last + 1)]
     return Axis(ticks[0], ticks[-1], ticks) if whole else Axis(low, high, ticks)
 
 
-def log_axis(low: float, high: float) -> Axis:
-    """Return a logarithmic axis, whose ticks are powers of ten and, on a short axis, 2 and 5 times those. low: above 0."""
+def log_axis(low: float, high: float, most: int = 8) -> Axis:
+    """Return a logarithmic axis of at most `most` ticks: powers of ten and, if they fit, 2 and 5 times those. low: above 0."""
     high = max(high, low * 1.1)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    times = (1, 2, 5) if math.log10(high / low) < 3 else (1,)
-    every = -(-len(powers) // 8)
-    ticks = [k * 10.0**i for i in powers for k in times if i % every == 0]
-    return Axis(low, high, [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001], is_log=True)
+    for every, times in ((1, (1, 2, 5)), *((every, (1,)) for every in range(1, len(powers) + 1))):
+        ticks = [k * 10.0**i for i in powers if i % every == 0 for k in times]
+        ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+        if len(ticks) <= most:
+            break
+    return Axis(low, high, ticks, is_log=True)
 
 
 def tick_text(value: float) -> str:

@@ -44,6 +44,8 @@ MEANS = 25
 MOST_DOTS = 100
 DECADE = 10.0
 """The logarithmic axis is used if the greatest value is this many times the least."""
+FEW = 20
+"""This percentage of the rates does not count in that: a rate that ends at 0 has a linear axis."""
 FINITE = 1e30
 
 Floats = NDArray[np.float64]
@@ -196,10 +198,10 @@ def _draw_panel(
     is_last: bool,
 ) -> None:
     bold, window = [curve.bold for curve in curves], max(curve.window for curve in curves)
-    mean = f" (bold: mean of the last {window:,} values)" if window > 1 else ""
-    tests = "; dots: tests" if any(curve.test for curve in curves) and mean else ""
     y = _axis(kind, [*bold, *(curve.y for curve in curves)])
-    panel = Panel(chart, box, x, y, f"{kind}{mean[:-1]}{tests}{mean[-1:]}{', logarithmic' * y.is_log}", ticks=is_last)
+    mean = f"; bold: mean of the last {window:,}" if window > 1 else ""
+    dots = "; dots: tests" * any(curve.test for curve in curves)
+    panel = Panel(chart, box, x, y, f"{kind}{', log scale' * y.is_log}{mean}{dots}", ticks=is_last)
     for curve in curves:
         if curve.window > 1:
             panel.line(curve.x, curve.y, light(colours[curve.name], 0.65), 1)
@@ -237,8 +239,10 @@ def _axis(kind: str, columns: Sequence[Floats]) -> Axis:
         return linear_axis(low if 0.5 < low <= high <= 1 else min(low, 0), high if high > 1 else 1)
     positive = np.concatenate(columns)
     positive = positive[positive > 1 / FINITE]
-    if low >= 0 and positive.size and high > DECADE * (least := float(np.percentile(positive, 1))):
-        return log_axis(max(low, least), high)
+    if low >= 0 and positive.size:
+        least, few = np.percentile(positive, [1, FEW if kind == RATE else 1]).tolist()
+        if high > DECADE * few:
+            return log_axis(least, high, 3 if kind == RATE else 8)
     return linear_axis(min(low, 0), high, 2 if kind == RATE else 5)
 
 

@@ -39,6 +39,7 @@ def test_a_logarithmic_axis() -> None:
     axis = log_axis(0.03, 4)
     assert axis.ticks == pytest.approx([0.05, 0.1, 0.2, 0.5, 1, 2])
     assert log_axis(0.0002, 7).ticks == pytest.approx([0.001, 0.01, 0.1, 1])
+    assert log_axis(0.03, 4, 3).ticks == pytest.approx([0.1, 1])
     assert 2 <= len(log_axis(1e-30, 1e30).ticks) <= 8
     np.testing.assert_allclose(Axis(0.01, 1, [], is_log=True).shares([0, 0.01, 0.1, 1, 9, np.nan]), [0, 0, 0.5, 1, 1, np.nan])
 

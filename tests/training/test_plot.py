@@ -148,7 +148,7 @@ def test_small_losses_have_a_logarithmic_axis() -> None:
         patch.setattr(plot.Panel, "__init__", noted)
         for values in (np.geomspace(5, 0.01, 40), np.linspace(5, 4, 40), np.linspace(5, -1, 40), np.zeros(40)):
             assert drawn(values) > 0
-    assert texts == ["loss, logarithmic", "loss", "loss", "loss"]
+    assert texts == ["loss, log scale", "loss", "loss", "loss"]
 
 
 @pytest.mark.parametrize("values", [[np.nan], [np.inf, 1], [1e300, 1e-300], [0], [-5, 5], [1e30] * 60, [1e-30, 1e29] * 50])
