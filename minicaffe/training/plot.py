@@ -42,6 +42,8 @@ LONGEST_NAME = 24
 MEANS = 25
 """A running mean is over this part of the values, at most."""
 MOST_DOTS = 100
+THIN = 0.75
+"""The share of white in the thin lines."""
 DECADE = 10.0
 """The logarithmic axis is used if the greatest value is this many times the least."""
 FEW = 20
@@ -68,9 +70,9 @@ class Curve:
 
     @property
     def window(self) -> int:
-        """The number of values of its running mean, 1, 2 or 5 times a power of ten; 1 for none."""
-        most = 0 if self.test or self.kind == RATE else len(self.x) // MEANS
-        if most < 2:
+        """The number of values of its running mean, 5 or 1, 2 or 5 times a power of ten; 1 for none."""
+        most = 0 if self.test or self.name in (RATE, SMOOTHED) else len(self.x) // MEANS
+        if most < 5:
             return 1
         power: int = 10 ** (len(str(most)) - 1)
         return power * max(times for times in (1, 2, 5) if times * power <= most)
@@ -204,7 +206,7 @@ def _draw_panel(
     panel = Panel(chart, box, x, y, f"{kind}{', log scale' * y.is_log}{mean}{dots}", ticks=is_last)
     for curve in curves:
         if curve.window > 1:
-            panel.line(curve.x, curve.y, light(colours[curve.name], 0.65), 1)
+            panel.line(curve.x, curve.y, light(colours[curve.name], THIN), 1)
     ends = []
     for curve, values in zip(curves, bold, strict=True):
         panel.line(curve.x, values, colours[curve.name], 2)

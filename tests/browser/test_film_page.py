@@ -166,22 +166,21 @@ def test_the_tests_lie_on_the_axes(tmp_path: Path, open_page: Open) -> None:
 
 
 def test_means_the_best_and_a_logarithmic_axis(tmp_path: Path, open_page: Open) -> None:
-    """As in the plot of `train --plot`: 100 values have means of 2, and losses of two decades a logarithmic axis."""
+    """As in the plot of `train --plot`: 130 values have means of 5, and losses of two decades a logarithmic axis."""
     write_head(tmp_path, Head("net", accuracies=["voc_ap"]))
-    made = list(range(1, 51))
-    losses: dict[str, list[float | None]] = {LOSS: [10.0, 0.1] * 25}
+    made = list(range(1, 131))
+    losses: dict[str, list[float | None]] = {LOSS: [10.0, 0.1, 0.1, 0.1, 0.1] * 26}
     tests = [NetTest(at, 0, {"voc_ap": value}) for at, value in ((10, 0.25), (30, 0.5), (50, 0.375))]
     write_frame(tmp_path, Frame(0, 1.0, [], {}, None, []))
-    write_frame(tmp_path, Frame(50, 0.001, made, losses, None, [], tests))
+    write_frame(tmp_path, Frame(130, 0.001, made, losses, None, [], tests))
     write_film(tmp_path, tmp_path / "film.html")
     page = open_page(tmp_path / "film.html").page
-    titles = ["iteration", "loss, log scale; bold: mean of the last 2", "score; dots: tests", "learning rate, log scale"]
+    titles = ["iteration", "loss, log scale; bold: mean of the last 5", "score; dots: tests", "learning rate, log scale"]
     assert page.locator(".curves .title").all_text_contents() == titles
     (single,) = heights(page, "polyline.single")
-    assert single == pytest.approx([down(LOSSES, 1), down(LOSSES, 0)] * 25)
-    assert heights(page, "polyline:not(.single)")[0] == pytest.approx(
-        [down(LOSSES, 1), *[down(LOSSES, np.log10(50.5) / 2)] * 49]
-    )
+    assert single == pytest.approx([down(LOSSES, 1), *[down(LOSSES, 0)] * 4] * 26)
+    mean = down(LOSSES, np.log10(2.08 / 0.1) / 2)
+    assert heights(page, "polyline:not(.single)")[0][4:] == pytest.approx([mean] * 126)
     ring = page.locator("circle.best")
     assert (ring.count(), float(ring.get_attribute("cy"))) == (1, pytest.approx(down(SCORES, 0.5)))
     assert "voc_ap 0.375, best 0.5 at 30" in page.locator("section").first.inner_text()

@@ -30,11 +30,12 @@ def test_the_running_mean() -> None:
     np.testing.assert_allclose(running_mean(np.array([1.0, 2, 6]), 1), [1, 2, 6])
 
 
-@pytest.mark.parametrize(("count", "window"), [(3, 1), (49, 1), (50, 2), (150, 5), (700, 20), (12345, 200)])
+@pytest.mark.parametrize(("count", "window"), [(3, 1), (124, 1), (125, 5), (249, 5), (250, 10), (700, 20), (12345, 200)])
 def test_the_window_of_the_mean(count: int, window: int) -> None:
     assert Curve("a", "loss", np.arange(count), np.ones(count)).window == window
     assert Curve("a", "loss", np.arange(count), np.ones(count), "test").window == 1
-    assert Curve("a", plot.RATE, np.arange(count), np.ones(count)).window == 1
+    assert Curve(plot.RATE, plot.RATE, np.arange(count), np.ones(count)).window == 1
+    assert Curve(plot.SMOOTHED, "loss", np.arange(count), np.ones(count)).window == 1
 
 
 @pytest.fixture

@@ -33,11 +33,11 @@ function meansOf(points) {
   return runs.map((run) => [0, 1].map((k) => run.reduce((sum, point) => sum + point[k], 0) / run.length));
 }
 
-/** The values of a running mean, 1, 2 or 5 times a power of ten; 1 for none. */
+/** The values of a running mean, 5 or 1, 2 or 5 times a power of ten; 1 for none. */
 function windowOf(points) {
   const most = Math.floor(points.length / MEANS);
   const power = 10 ** (String(most).length - 1);
-  return most < 2 ? 1 : power * [5, 2, 1].find((times) => times * power <= most);
+  return most < 5 ? 1 : power * [5, 2, 1].find((times) => times * power <= most);
 }
 
 /** The mean of the last values at each point. */
