@@ -293,8 +293,7 @@ class Plot:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.solver.record.iterations or self.solver.record.tests:
-            self._write()
+        self._write()
         self._is_active = False
 
     def _on_update(self, _: Update) -> None:

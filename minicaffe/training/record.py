@@ -142,7 +142,7 @@ class Record:
         columns: list[array[Any]] = [self.iterations, self.seconds, self.rates, *self.values.values()]
         for column in columns:
             del column[place:]
-        self.tests = [test for test in self.tests if test.iteration < update.iteration]
+        del self.tests[bisect_left(self.tests, update.iteration, key=_iteration) :]
         self.iterations.append(update.iteration)
         self.seconds.append(update.seconds)
         self.rates.append(update.lr)
@@ -150,9 +150,10 @@ class Record:
             values.append(update.values.get(name, math.nan))
 
     def add_test(self, test: NetTest) -> None:
-        """Append a test, without reporting it. It replaces those of its net from its iteration on."""
-        self.tests = [one for one in self.tests if one.net != test.net or one.iteration < test.iteration]
-        self.tests.append(test)
+        """Append a test, without reporting it. It replaces that of its net and iteration, and those of later iterations."""
+        place = bisect_left(self.tests, test.iteration, key=_iteration)
+        others = [one for one in self.tests[place:] if one.iteration == test.iteration and one.net != test.net]
+        self.tests[place:] = [*others, test]
 
     def go_on_from(self, seconds: float) -> None:
         """Count the seconds from this number on, those of earlier runs of the training."""
@@ -165,7 +166,8 @@ class Record:
 
     def tests_between(self, after: int, until: int) -> list[NetTest]:
         """Return the tests of iterations > after and <= until."""
-        return [test for test in self.tests if after < test.iteration <= until]
+        first, last = (bisect_right(self.tests, iteration, key=_iteration) for iteration in (after, until))
+        return self.tests[first:last]
 
     def _progress(self, progress: Progress) -> None:
         blobs = self._solver.net.blobs
@@ -193,6 +195,10 @@ class Record:
         self.add_test(test)
         for report in self._on_test:
             report(test)
+
+
+def _iteration(test: NetTest) -> int:
+    return test.iteration
 
 
 def single_outputs(net: Net) -> list[str]:
