@@ -18,7 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minicaffe.errors import Error, on_one_line, os_errors_as, read_errors_as
+from minicaffe.errors import Error, on_one_line, os_errors_as, read_errors_as, shortened
 from minicaffe.files import read_text, replacing
 
 from .record import NetTest, Update
@@ -87,10 +87,12 @@ class RecordCsv:
             text = read_text(self.path, "lists")
         rows = csv.reader(text.split("\n")[:-1])
         if text and (head := next(rows, [])) != self.columns:
-            raise Error(
-                f"{self.path}: its columns are {', '.join(head)[:200]}, and this training's are {', '.join(self.columns)}: "
-                "give another file, or remove this one"
+            lacks, has = (
+                [name for name in some if name not in others] for some, others in ((self.columns, head), (head, self.columns))
             )
+            differences = [f"it lacks {', '.join(lacks)}"] * bool(lacks) + [f"it has {', '.join(has)}"] * bool(has)
+            known = shortened(on_one_line("; ".join(differences) or "their order is another"))
+            raise Error(f"{self.path}: its columns are not this training's ({known}): give another file, or remove this one")
         last = -1.0
         for row in rows:
             try:
@@ -132,8 +134,8 @@ class RecordCsv:
         assert self._file
         update = self._update
         values = [update.values.get(name) for name in self.solver.record.names]
-        numbers = [update.lr, *values, *(self._results.get(key) for key in self._tests)]
-        texts = ["" if value is None else f"{value:.9g}" for value in numbers]
+        numbers = [*values, *(self._results.get(key) for key in self._tests)]
+        texts = [f"{update.lr:g}", *("" if value is None else f"{value:.9g}" for value in numbers)]
         with os_errors_as(Error, f"{self.path}: cannot be written"):
             self._file.seek(self._place)
             self._file.write(_line([str(update.iteration), f"{update.seconds:.3f}", *texts]).encode())

@@ -71,7 +71,10 @@ def test_other_ranks_write_nothing() -> None:
         (["--csv", "a.csv", "--log", "a.csv"], "--csv a.csv: --log names this file too; give another name"),
         (["--tensorboard", "train.json"], "--tensorboard train.json: this is a file; give the name of a folder"),
         (["--csv", "/dev/null"], "/dev/null: cannot be read: it is a device, not a file"),
-        (["--csv", "other.csv"], "other.csv: its columns are a, b, and this training's are iteration, seconds, lr, loss,"),
+        (
+            ["--csv", "other.csv"],
+            "other.csv: its columns are not this training's (it lacks iteration, seconds, lr, loss, train/accuracy",
+        ),
     ],
 )
 def test_what_is_refused(folder: Path, options: list[str], message: str) -> None:

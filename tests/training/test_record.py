@@ -115,7 +115,7 @@ def test_a_row_for_each_iteration(small: Path) -> None:
     assert [float(row["test/loss"]) for row in found[::2]] == pytest.approx(
         [test.outputs["loss"] for test in solver.record.tests], rel=1e-8
     )
-    assert (found[0]["loss"], found[0]["lr"]) == ("", "0.0500000007")
+    assert (found[0]["loss"], found[0]["lr"]) == ("", "0.05")
     seconds = [float(row["seconds"]) for row in found]
     assert seconds == sorted(seconds)
 
@@ -171,9 +171,16 @@ def test_a_training_from_the_start_replaces_the_file(small: Path) -> None:
     [
         (
             lambda text: text.replace("test/loss", "test/top1"),
-            "run.csv: its columns are iteration, seconds, lr, loss, train/loss,",
+            "run.csv: its columns are not this training's (it lacks test/loss; it has test/top1): give another file, or",
         ),
-        (lambda text: "image,class\na.png,cat\n", "run.csv: its columns are image, class, and this training's are iteration, "),
+        (
+            lambda text: "image,class\na.png,cat\n",
+            "run.csv: its columns are not this training's (it lacks iteration, seconds, lr",
+        ),
+        (
+            lambda text: text.replace("seconds,lr", "lr,seconds"),
+            "run.csv: its columns are not this training's (their order is another)",
+        ),
         (lambda text: text.replace("\n2,", "\nx,"), "run.csv:4: not a row of the training: repair or remove the file"),
         (lambda text: text.replace("\n2,", "\n1,"), "run.csv:4: not a row of the training"),
         (lambda text: text.replace("\n2,", "\n2,5,"), "run.csv:4: not a row of the training"),
