@@ -237,14 +237,18 @@ class _Training:
         facts |= {"weights": file_facts(start), **options.facts()}
         if stage.proposals:
             facts["proposals"] = self.records.made(self._proposals(stage))
-        if self._is_finished(stage.name, stage.title, facts):
+        if self._is_finished(stage.name, stage.title, facts, _snapshots(stage)):
             self.records.check(stage.name, file_facts(self.weights_of(stage)))
             return
         trainer = train(str(files.solver), options)
         validation = trainer.validation
         if trainer.iter < trainer.param.max_iter and not (validation and validation.is_over):
             click.get_current_context().exit(0)  # stopped as the command `caffe`
-        self.records.finish(stage.name, file_facts(paths(trainer.param, trainer.iter)[0]))
+        weights, _ = paths(trainer.param, trainer.iter)
+        self.records.finish(stage.name, file_facts(weights))
+        for prefix in ("", "."):  # as the original script, and unfinished files of a process that was killed
+            for file in {*self.out.glob(prefix + _snapshots(stage))} - {weights}:
+                file.unlink(missing_ok=True)
 
     def write_proposals(self, stage: Stage) -> None:
         """Write the proposals of an RPN for each image."""
@@ -255,7 +259,7 @@ class _Training:
         facts = {"net": file_facts(test_net), "images": self.images, "weights": file_facts(weights)}
         facts |= settings_facts(settings, unused="TRAIN")
         files = proposal_files(roidb, folder)
-        if self._is_finished(step, title, facts):
+        if self._is_finished(step, title, facts, f"{step}/*.npy"):
             self.records.check(step, folder_facts(folder, files))
             return
         net = Net(str(test_net), TEST, keep="outputs", settings=settings, fork=options.fork or "")
@@ -292,8 +296,8 @@ class _Training:
     def _proposals(self, stage: Stage) -> str:
         return proposals_step(stage_of(stage.proposals))
 
-    def _is_finished(self, step: str, title: str, facts: Facts) -> bool:
-        was_begun = self.records.begin(step, title, facts)
+    def _is_finished(self, step: str, title: str, facts: Facts, results: str) -> bool:
+        was_begun = self.records.begin(step, title, facts, results)
         is_finished = self.records.made(step) is not None
         echo(f"{title}: {'finished' if is_finished else 'going on' if was_begun else 'begins'}")
         return is_finished
@@ -304,7 +308,7 @@ class _Training:
         given: dict[str, Any] = {field.name: None for field in fields(TrainOptions) if field.default is MISSING}
         given |= {field.name: getattr(whole, field.name) for field in fields(TrainingOptions)}
         given |= {"stage": stage, "whole": whole, "weights": (str(start),), "film_image": ()}
-        given["snapshot"] = LATEST if stage.name in self.records else None
+        given["snapshot"] = LATEST if any(self.out.glob(_snapshots(stage))) else None
         if stage is not LAST:  # the other stages' weights fit no test net
             without = ("val", "val_split", "val_images", "val_every", "patience")
             given |= {**dict.fromkeys(without), "has_test_net": False}
@@ -312,3 +316,8 @@ class _Training:
             given["test_net"] = str(Path(whole.folder) / TEST_NET)
         given["proposals"] = str(self.out / self._proposals(stage)) if stage.proposals else None
         return StageOptions(**given)
+
+
+def _snapshots(stage: Stage) -> str:
+    """Return the pattern of a stage's snapshots."""
+    return f"{stage.name}_iter_*"

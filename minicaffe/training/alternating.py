@@ -181,26 +181,24 @@ class Records:
         self.folder, self.path = folder, folder / RECORDS
         self._steps = self._read()
 
-    def __contains__(self, step: str) -> bool:
-        """Return whether the step was begun."""
-        return step in self._steps
+    def begin(self, step: str, title: str, facts: Mapping[str, Any], results: str) -> bool:
+        """Record what a step is made from; return True if it was begun before.
 
-    def begin(self, step: str, title: str, facts: Mapping[str, Any]) -> bool:
-        """Record what a step is made from; return True if it was begun before. Raises Error if that was from something else."""
-        now = json.loads(json.dumps(facts))
-        if step in self._steps:
-            before = self._steps[step]["made_from"]
-            for name in dict.fromkeys([*before, *now]):
-                if _identity(before.get(name)) != _identity(now.get(name)):
-                    was, given = _shown(before.get(name)), _shown(now.get(name))
-                    raise Error(
-                        f"{self.path}: {title}, was begun with other {name}: {was}, now {given}\n"
-                        "give what it was begun with, or train anew with another --out"
-                    )
-            return True
-        self._steps[step] = {"made_from": now}
-        self._write()
-        return False
+        results: the pattern of the step's files in the folder. Raises Error if some exist, made from something else.
+        """
+        now, has_results = json.loads(json.dumps(facts)), any(self.folder.glob(results))
+        before = self._steps.get(step, {"made_from": now})["made_from"]
+        for name in dict.fromkeys([*before, *now]) if has_results or self.made(step) else ():
+            if _identity(before.get(name)) != _identity(now.get(name)):
+                was, given = _shown(before.get(name)), _shown(now.get(name))
+                raise Error(
+                    f"{self.path}: {title}, was begun with other {name}: {was}, now {given}\n"
+                    "give what it was begun with, or train anew with another --out"
+                )
+        if not has_results and not self.made(step):
+            self._steps[step] = {"made_from": now}
+            self._write()
+        return has_results
 
     def finish(self, step: str, facts: Facts) -> None:
         """Record what a step has made."""

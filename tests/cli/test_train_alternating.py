@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from first import first
 from small_alternating import NETS, SOLVERS, make_small_alternating
 
 import minicaffe
@@ -50,6 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_small_alternating()
         result = run(*START, *LENGTH, "--out", "whole")
     assert result.exit_code == 0, result.output
+    assert not list(folder.glob("whole/*.solverstate"))
     (folder / "said").write_text(result.output)
     return folder
 
@@ -110,7 +112,7 @@ def test_finished_stages_are_not_repeated(folder: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("stage", "at"), [("stage1_rpn", 2), ("stage1_fast_rcnn", 3), ("stage2_rpn", 1), ("stage2_fast_rcnn", 1)]
+    ("stage", "at"), first(2, [("stage2_fast_rcnn", 1), ("stage1_fast_rcnn", 3), ("stage1_rpn", 2), ("stage2_rpn", 1)])
 )
 def test_a_stage_that_was_stopped_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch, stage: str, at: int) -> None:
     update = SGDSolver.apply_update
@@ -127,13 +129,15 @@ def test_a_stage_that_was_stopped_goes_on(folder: Path, monkeypatch: pytest.Monk
     assert result.output.endswith("to go on: run the same command again\n")
     assert [path.name for path in Path("cut").glob(f"{stage}_iter_*.solverstate")] == [f"{stage}_iter_{at}.solverstate"]
     assert "made" not in json.loads(Path("cut/stages.json").read_text())[stage]
+    for name in (f".{stage}_iter_9.4f2b.caffemodel", f"{stage}_iter_0.caffemodel"):
+        Path("cut", name).touch()  # as a process leaves that is killed; the finished stage has only its weights
     result = run(*START, *LENGTH, "--out", "cut")
     assert result.exit_code == 0, result.output
     assert f"going on from cut/{stage}_iter_{at}.solverstate" in result.output
     assert results("cut") == results("whole")
 
 
-@pytest.mark.parametrize("step", ["stage1_proposals", "stage2_proposals"])
+@pytest.mark.parametrize("step", first(1, ["stage1_proposals", "stage2_proposals"]))
 def test_proposals_that_were_stopped_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     calls, propose = list[str](), proposals.propose
 
@@ -198,6 +202,7 @@ def test_an_error_in_a_stage_says_how_to_go_on(folder: Path, monkeypatch: pytest
     assert results("cut") == results("whole")
 
 
+@pytest.mark.slow
 def test_snapshots_at_the_interval_of_the_settings_without_leftovers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(CFG).write_text(Path(CFG).read_text().replace("TRAIN: {", "TRAIN: {SNAPSHOT_ITERS: 2, "))
     written, snapshot = list[str](), SGDSolver.snapshot
@@ -220,7 +225,8 @@ def test_epochs_classes_and_validation(folder: Path) -> None:
     Path("roidb.json").write_text(json.dumps(text))
     result = run(*START, *given, "--out", "own")
     assert result.exit_code == 1 and "val.json: no such file" in result.output and not Path("own").exists()
-    Path("val.json").write_text(json.dumps({**text, "images": text["images"][:1]}))
+    shutil.copy("0.png", "val.png")  # without proposals, which the test net does not take
+    Path("val.json").write_text(json.dumps({**text, "images": [{**text["images"][0], "image": "val.png"}]}))
     result = run(*START, *given, "--out", "own")
     assert result.exit_code == 0, result.output
     assert result.output.count("--epochs: 1 x 4 images (mirror images included) / (1 a pass x iter_size 1) = 4 iterations") == 2
@@ -235,6 +241,7 @@ def test_epochs_classes_and_validation(folder: Path) -> None:
     assert weights("own/final.caffemodel")["cls_score_4"].shape[0] == 4
 
 
+@pytest.mark.slow
 def test_patience_ends_the_last_stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ("--val", "roidb.json", "--val-every", 1, "--patience", 2, "--iterations", "5,3,4,9", "--out", "whole")
     stages = json.loads(Path("whole/stages.json").read_text())
@@ -373,6 +380,7 @@ def test_images_whose_proposals_would_have_one_name(folder: Path) -> None:
     assert not Path("new").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_outside_of_the_working_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")

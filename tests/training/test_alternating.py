@@ -92,21 +92,25 @@ def test_the_facts_of_a_folder_depend_on_the_order_and_the_content(tmp_path: Pat
     assert first != folder_facts(tmp_path, files[::-1])
 
 
+FACTS = {"iterations": 5, "SCALES": (600, 700), "weights": {"file": "a", "sha256": "12"}}
+
+
 def test_a_step_is_begun_finished_and_compared(tmp_path: Path) -> None:
-    folder, facts = tmp_path / "new", {"iterations": 5, "SCALES": (600, 700), "weights": {"file": "a", "sha256": "12"}}
+    folder = tmp_path / "new"
     records = Records(folder)
-    assert "one" not in records and not folder.exists()
-    assert records.begin("one", "step 1", facts) is False
+    assert not folder.exists()
+    assert records.begin("one", "step 1", FACTS, "one_*") is False
+    (folder / "one_iter_5").touch()
     records = Records(folder)
-    assert "one" in records and records.made("one") is None
-    assert records.begin("one", "step 1", {**facts, "weights": {"file": "b", "sha256": "12"}}) is True
+    assert records.made("one") is None
+    assert records.begin("one", "step 1", {**FACTS, "weights": {"file": "b", "sha256": "12"}}, "one_*") is True
     for other, shown in (
-        ({**facts, "iterations": 6}, "other iterations: 5, now 6"),
-        ({**facts, "more": "x"}, 'other more: none, now "x"'),
-        ({name: facts[name] for name in ("iterations", "SCALES")}, r"other weights: a \(sha256 12\), now none"),
+        ({**FACTS, "iterations": 6}, "other iterations: 5, now 6"),
+        ({**FACTS, "more": "x"}, 'other more: none, now "x"'),
+        ({name: FACTS[name] for name in ("iterations", "SCALES")}, r"other weights: a \(sha256 12\), now none"),
     ):
         with pytest.raises(Error, match=rf"new/stages.json: step 1, was begun with {shown}"):
-            records.begin("one", "step 1", other)
+            records.begin("one", "step 1", other, "one_*")
     made = {"file": "one.caffemodel", "sha256": "34"}
     records.finish("one", made)
     records = Records(folder)
@@ -114,6 +118,18 @@ def test_a_step_is_begun_finished_and_compared(tmp_path: Path) -> None:
     records.check("one", made)
     with pytest.raises(Error, match=r"new/one.caffemodel: changed since one was finished, so the later stages would not fit"):
         records.check("one", {**made, "sha256": "56"})
+
+
+def test_a_step_without_results_may_begin_anew(tmp_path: Path) -> None:
+    Records(tmp_path).begin("one", "step 1", {**FACTS, "iterations": 6}, "one_*")
+    assert Records(tmp_path).begin("one", "step 1", FACTS, "one_*") is False
+    (tmp_path / "one_iter_5").touch()
+    assert Records(tmp_path).begin("one", "step 1", FACTS, "one_*") is True
+    records = Records(tmp_path)
+    records.finish("one", {"file": "one_iter_5", "sha256": "34"})
+    (tmp_path / "one_iter_5").unlink()
+    with pytest.raises(Error, match="was begun with other iterations: 5, now 6"):
+        records.begin("one", "step 1", {**FACTS, "iterations": 6}, "one_*")
 
 
 @pytest.mark.parametrize(
