@@ -44,6 +44,7 @@ from .common import check_folder, check_target, listed
 from .options import argument, option, with_options
 from .terminal import echo, inform
 from .train import LATEST, TrainingOptions, TrainOptions, train
+from .train_sizes import check_prefix
 from .train_validation import INTERVAL
 
 AGAIN = "run the same command again"
@@ -111,6 +112,7 @@ class AlternatingOptions(TrainingOptions):
         if not Path(self.folder).is_dir():
             raise Error(f"{self.folder}: no such folder: give the one with the files of faster_rcnn_alt_opt")
         check_folder("--out", self.out)
+        check_prefix("--out", self.out)
         files = stage_files(Path(self.folder))
         read = [self.cfg, self.roidb, self.weights, self.val, self.class_file]
         read += [str(path) for of in files.values() for path in (of.solver, of.net)]
@@ -198,8 +200,11 @@ def _advice() -> Iterator[None]:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], object]]:
-    """Yield a function that shows the number of images with proposals: a bar, or without a terminal a line now and then."""
+def _progress(count: int) -> Iterator[Callable[[int, int], object]]:
+    """Yield a function that shows the number of images with proposals: a bar, or without a terminal a line now and then.
+
+    count: the number of all images.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from .console import bar
@@ -207,8 +212,8 @@ def _progress() -> Iterator[Callable[[int, int], object]]:
     shown = bar(MofNCompleteColumn(), TextColumn("images with proposals"), BarColumn(), TimeRemainingColumn())
     if shown is not None:
         with shown:
-            task = shown.add_task("")
-            yield lambda done, total: shown.update(task, completed=done, total=total)
+            task = shown.add_task("", total=count)
+            yield lambda done, _: shown.update(task, completed=done)
         return
     last = time.monotonic()
 
@@ -265,7 +270,7 @@ class _Training:
         net = Net(str(test_net), TEST, keep="outputs", settings=settings, fork=options.fork or "")
         if missing := net.copy_from(weights).missing:
             raise Error(f"{test_net}: not the test net of {stage.name}: {weights} lacks the weights of {listed(missing)}")
-        with _progress() as report:
+        with _progress(len(roidb)) as report:
             write_proposals(net, roidb, folder, skip_existing=True, on_image=report)
         self.records.finish(step, folder_facts(folder, files))
         echo(f"written: {folder}, the proposals for {len(roidb)} images")
