@@ -30,10 +30,10 @@ from minicaffe.training.solvers import get_solver
 
 from .common import PAGES, WEIGHTS, check_apart, check_folder, check_target, counted, listed, one_of
 from .groups import DeviceOptions, StateOptions, iterations_option, weights_option
-from .image_options import SettingsOptions
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
 from .terminal import echo, inform, warn
+from .train_augment import AugmentOptions
 from .train_sizes import NetEdits
 from .train_validation import Lines, ValidationOptions, progress_text, tell_best, validated_text
 
@@ -91,7 +91,7 @@ class FilmOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(FilmOptions, ValidationOptions, SettingsOptions, DeviceOptions, StateOptions):
+class TrainOptions(FilmOptions, ValidationOptions, AugmentOptions, DeviceOptions, StateOptions):
     solver: str | None = argument(required=False)
     solver_option: str | None = option("--solver", "Solver, in place of the argument.", metavar="FILE")
     weights: tuple[str, ...] = weights_option()
@@ -167,6 +167,7 @@ def train_command(options: TrainOptions) -> None:
         edits.finish(trainer, fresh=state is None)
         _check_test_nets(trainer)
         _remind(param, trainer.net, options)
+        options.tell_augmentation(trainer.net)
         with job.train(trainer) if job else nullcontext():
             for file in options.weights if state is None else ():  # --snapshot latest: weights count only for the first start
                 _load(trainer, file)
