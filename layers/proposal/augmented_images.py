@@ -46,7 +46,7 @@ class Augmentation:
         """Raise DataError for an image that is too large to expand."""
         if self.expand is not None:
             ratio = self.expand.max_expand_ratio
-            what = f"{image_name(entry)}: TRAIN.EXPAND {ratio:g} makes an image of up to"
+            what = f"{image_name(entry)}: expanded by TRAIN.EXPAND {ratio:g} to"
             check_size(what, int(entry["height"] * ratio), int(entry["width"] * ratio))
 
     def __call__(self, entry: Entry, pixels: Array, random: np.random.Generator) -> tuple[Entry, Array]:

@@ -62,13 +62,14 @@ class AugmentOptions(SettingsOptions):
     def tell_augmentation(self, net: Net) -> None:
         """Print the augmentation. Raises Error for a net without RoIData, where it has no effect."""
         parts = self.settings.train.augmentation
-        if not parts:
+        if not parts and not self.augment:
             return
         if not any(isinstance(layer, RoIData) for layer in net.layers):
-            source = f"--augment {self.augment}" if self.augment else f"{self.cfg}: the augmentation under TRAIN"
+            keys = ", ".join(f"TRAIN.{name.upper()}" for name in parts)
+            source = f"--augment {self.augment}:" if self.augment else f"{self.cfg}: {keys}"
             reader = next((layer for layer in net.layers if isinstance(layer, AnnotatedData)), None)
             way = "leave it out"
             if reader:
-                way = f'layer "{reader.name}" augments by its transform_param and batch_sampler: change these'
-            raise Error(f"{source}: has no effect, because no layer of {net.file} is RoIData; {way}")
-        echo(f"augmentation: {', '.join(f'{name} {value:g}' for name, value in parts.items())}")
+                way = f'layer "{reader.name}" (AnnotatedData) augments by its transform_param and batch_sampler: change these'
+            raise Error(f"{source} has no effect, because no layer of {net.file} is RoIData; {way}")
+        echo(f"augmentation: {', '.join(f'{name} {value:g}' for name, value in parts.items()) or 'none'}")
