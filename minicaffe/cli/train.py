@@ -30,10 +30,10 @@ from minicaffe.training.solvers import get_solver
 
 from .common import PAGES, WEIGHTS, check_apart, check_folder, check_target, counted, listed, one_of
 from .groups import DeviceOptions, StateOptions, iterations_option, weights_option
-from .image_options import SettingsOptions
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
 from .terminal import echo, inform, warn
+from .train_augment import AugmentOptions
 from .train_lr import FindLrOptions, report
 from .train_record import RecordOptions
 from .train_sizes import NetEdits
@@ -93,7 +93,7 @@ class FilmOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions(ValidationOptions, SettingsOptions, DeviceOptions, StateOptions):
+class TrainingOptions(ValidationOptions, AugmentOptions, DeviceOptions, StateOptions):
     """The options of one training and of a training in stages."""
 
     seed_given: int | None = option(
@@ -190,6 +190,7 @@ def train(path: str, options: TrainOptions) -> SGDSolver:
         edits.finish(trainer, fresh=state is None)
         _check_test_nets(trainer)
         _remind(param, trainer.net, options)
+        options.tell_augmentation(trainer.net)
         with job.train(trainer) if job else nullcontext():
             for file in options.weights if state is None else ():  # --snapshot latest: weights count only for the first start
                 _load(trainer, file)

@@ -136,7 +136,8 @@ class Validation:
             if value is not None and value < 1:
                 raise Error(f"{name} must be > 0, got {value}")
         if not any((np.asarray(entry["gt_classes"]) > 0).any() for entry in roidb):
-            raise Error(f"the {len(roidb)} images to validate have no boxes, so there is no average precision")
+            images = "image to validate has" if len(roidb) == 1 else f"{len(roidb)} images to validate have"
+            raise Error(f"the {images} no boxes, so there is no average precision: give annotated images")
         self.solver, self.patience = solver, patience
         epoch = epoch_of(solver)
         self.every = every or max(epoch.iterations if epoch else 0, len(roidb))
