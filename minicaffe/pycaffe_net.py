@@ -109,7 +109,7 @@ def gradient_from(net: Net, start: int, diff: ArrayLike, end: int = 0, rule: str
     layer = net.layers[start]
     if not net.nodes[start].tops:
         raise layer.error("has no top to run backward from: name another layer")
-    way = _way_to(net, start)
+    way = way_to(net, start)
     with net.running(), _for_pictures(net, way, rule):
         for node in way:
             for blob in node.tops:
@@ -118,8 +118,8 @@ def gradient_from(net: Net, start: int, diff: ArrayLike, end: int = 0, rule: str
         net.backward_from_to(start, end)
 
 
-def _way_to(net: Net, start: int) -> list[Node]:
-    """Return layer `start` and the layers that it depends on through bottoms with gradients."""
+def way_to(net: Net, start: int) -> list[Node]:
+    """Return layer number `start` and, backward, the layers that its first top depends on through bottoms with gradients."""
     reached, way = {id(net.nodes[start].tops[0])}, []
     for node in reversed(net.nodes[: start + 1]):
         if any(id(top) in reached for top in node.tops):
