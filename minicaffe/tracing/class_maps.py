@@ -77,6 +77,8 @@ class ClassMap(SumExplanation):
         count = np.count_nonzero(self.map)
         cells = f"  {count or 'none'} of the {height} x {width} cells {'is' if count < 2 else 'are'} above 0"
         peak = f"; the greatest is {number(self.map.max())}, at row {row}, column {column}" if count else ""
+        if not self.alpha.any():
+            peak = ": the score depends on none of these maps, so name another layer"
         return [*super().work(rows), *below, cells + peak]
 
     def verdict(self) -> str:
@@ -96,7 +98,7 @@ class ClassMap(SumExplanation):
         return drawn
 
 
-def class_score(net: Net, wanted: str, found: Detections | None, names: Sequence[str] | None = None) -> Score:
+def class_score(net: Net, wanted: str, found: Detections | None = None, names: Sequence[str] | None = None) -> Score:
     """Return the score that `wanted` names, in a net that has run forward.
 
     wanted: "class:K", class K of a classifier; "detection:K", detection K of `found`, where 0 is the best; "best", the best

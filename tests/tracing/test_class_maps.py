@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from detector_nets import BLOB, CELLS, YOLOS
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -17,6 +18,7 @@ from minicaffe.cli import main
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect
+from minicaffe.detection.families import detect_ssd
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.tracing.class_maps import class_map, class_score, class_scores
 from minicaffe.tracing.trace_facts import found_detections
@@ -157,6 +159,25 @@ def test_the_scores_of_a_page_are_the_best_detections(rfcn: tuple[Net, Any]) -> 
     net, found = rfcn
     assert [score.name.split(",")[0] for score in class_scores(net, found)] == [f"detection {k}" for k in range(8)]
     assert (found.scores >= 0.5).sum() == 8
+
+
+def test_maps_that_the_score_does_not_use() -> None:
+    net = run(TWO_LAYERS)
+    net.params["hidden"][0].data[...] = 0
+    net.forward()
+    found = class_map(net, "conv", class_score(net, "best"))
+    line = "none of the 6 x 7 cells is above 0: the score depends on none of these maps, so name another layer"
+    assert f"  {line}" in found.text().splitlines()
+
+
+@pytest.mark.parametrize("kind", YOLOS)
+def test_the_scores_of_a_yolo_are_in_no_blob(kind: str) -> None:
+    net = Net(parse_net(f'{BLOB} {CELLS} layer {{ name: "found" bottom: "cells" top: "found" {YOLOS[kind]} }}'), TEST)
+    net.params["cells"][1].data[...] = [0, 0, 0, 0, 9, -9, 9]
+    image = np.full((16, 24, 3), 104, np.uint8)
+    detect_ssd(net, image)
+    with pytest.raises(Error, match=r"^no blob of this net holds the scores of its detections$"):
+        class_score(net, "best", found_detections(net, image))
 
 
 ERRORS = {
