@@ -158,8 +158,8 @@ def _with_constant(b: Builder, x: str, shape: Shape, c: Array, adds: bool) -> st
     long = [i for i, d in enumerate(dims) if d > 1]
     first, last = long[0], long[-1] + 1
     weight = np.broadcast_to(c.reshape(dims[first:]), (*shape[first:last], *(1,) * (len(shape) - last)))
-    block = {"axis": first, "num_axes": last - first}
-    return b("Bias" if adds else "Scale", [x], [weight.reshape(shape[first:last])], **block)
+    arrays = [weight.reshape(shape[first:last])]
+    return b("Bias" if adds else "Scale", [x], arrays, axis=first, num_axes=last - first)
 
 
 def _of_two(b: Builder, x: str, y: str, xs: Shape, ys: Shape, adds: bool) -> str:

@@ -41,6 +41,7 @@ ANY_SIZE = {
     "depthwise": 'type: "DepthwiseConvolution" convolution_param { num_output: 4 kernel_size: 3 pad: 1 }',
     "deconv": 'type: "Deconvolution" convolution_param { num_output: 6 kernel_size: 4 stride: 2 pad: 1 group: 2 }',
     "deconv_dilation": 'type: "Deconvolution" convolution_param { num_output: 3 kernel_size: 3 dilation: 2 bias_term: false }',
+    "im2col": 'type: "Im2col" convolution_param { kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 dilation: 2 }',
     "pool_max": 'type: "Pooling" pooling_param { kernel_size: 3 stride: 2 }',
     "pool_max_pad": 'type: "Pooling" pooling_param { kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 }',
     "pool_ave_pad": 'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }',

@@ -261,10 +261,3 @@ def test_the_table_of_operators_that_are_not_built() -> None:
     named = {word for layer, _ in UNBUILT.values() for word in layer.split(" or ")}
     assert named <= set(types)
     assert not set(UNBUILT) & set(importers)
-
-
-def test_an_lstm_is_not_said_to_be_unknown_to_caffe(tmp_path: Path) -> None:
-    weights = {"w": normal(1, 8, 3), "r": normal(1, 8, 2)}
-    path = save(tmp_path / "m.onnx", [node("LSTM", "x w r", "y", hidden_size=2)], {"x": (4, 1, 3)}, weights)
-    with pytest.raises(Error, match=r'"y_node" \(LSTM\): import does not build it as LSTM, which also takes a continuation'):
-        import_onnx(path)
