@@ -40,14 +40,9 @@ importers: dict[str, Importer] = {}
 
 UNBUILT = {
     "DeformConv": ("DeformableConvolution", "which is not translated yet"),
-    "Gather": ("Embed or BatchReindex", "which select by an index that is computed"),
     "Greater": ("Threshold", "which gives numbers, not truth values"),
-    "InstanceNormalization": ("MVN", "which adds eps to the deviation, not to the variance"),
-    "LayerNormalization": ("MVN", "which adds eps to the deviation, not to the variance"),
-    "LpNormalization": ("Normalize", "which adds eps and multiplies by scales"),
     "MaxRoiPool": ("ROIPooling", "which is not translated yet"),
     "MaxUnpool": ("Unpooling", "whose positions count within one map"),
-    "MeanVarianceNormalization": ("MVN", "which is not translated yet"),
     "NonMaxSuppression": ("DetectionOutput", "which decodes the boxes, too"),
     "ReverseSequence": ("Reverse", "which reverses sequences of one length"),
     "RoiAlign": ("ROIAlign", "whose rois begin with the number of their image"),

@@ -312,6 +312,19 @@ def slice_(b: Builder, node: Node) -> list[str]:
     ]
 
 
+@imports("Gather")
+def gather(b: Builder, node: Node) -> list[str]:
+    """Add a Slice for constant indices that follow each other, such as the last one."""
+    shape, out = b.shape(node.inputs[0]), b.shape(node.outputs[0])
+    axis = node.get("axis", 0) % len(shape)
+    indices = [int(i) % shape[axis] for i in b.constant(node.inputs[1]).reshape(-1)]
+    first, count = (indices or [0])[0], len(indices)
+    if not indices or indices != list(range(first, first + count)):
+        raise RefusedError(f"indices {indices} along axis {axis} of {shape} (Slice has neighbours)")
+    part = b.cut(b.blob(node.inputs[0]), shape, axis, first, first + count)
+    return [b.reshaped(part, (*shape[:axis], count, *shape[axis + 1 :]), out)]
+
+
 @imports("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def reshape(b: Builder, node: Node) -> list[str]:
     old, new = b.shape(node.inputs[0]), b.shape(node.outputs[0])
