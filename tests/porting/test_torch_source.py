@@ -335,7 +335,30 @@ def test_lstm_of_forks(tmp_path: Path, dims: str, own: str) -> None:
       batch_size: 2 weight_filler {{ type: "gaussian" std: 0.5 }} bias_filler {{ type: "gaussian" std: 0.5 }} }} }}"""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert {"y", "d data", "d y.weight_h"} <= set(check(net_of(text, dims), tmp_path))
+        found = set(check(net_of(text, dims), tmp_path))
+    name = "weight_hh_l0" if own == "true" else "weight_h"
+    assert {"y", "d data", f"d y.{name}"} <= found
+
+
+def test_sequences_that_begin_at_the_first_step_are_torchs_lstm(tmp_path: Path) -> None:
+    text = """layer {{ name: "cont" type: "ContinuationIndicator" bottom: "data" top: "cont" continuation_indicator_param {{
+      time_step: 5 axis: 1 }} }}
+    layer {{ name: "y" type: "LSTM" bottom: "data" bottom: "cont" top: "y" {0} }}""".format(UNITS.replace("EX", ""))
+    tensors = {f"{kind}_{end}_l0" for kind in ("weight", "bias") for end in ("ih", "hh")}
+    found = set(check(net_of(text, "dim: 5 dim: 3 dim: 2 dim: 3"), tmp_path))
+    assert {"y", "d data", *(f"d y.{name}" for name in tensors)} <= found
+    written = (tmp_path / "model.py").read_text(encoding="utf-8")
+    assert "self.y = nn.LSTM(6, 4)" in written and "y = self.y(data.flatten(2))[0]" in written
+    assert "cont" not in written
+
+
+def test_a_changed_continuation_is_no_first_step(tmp_path: Path) -> None:
+    text = """layer {{ name: "cont" type: "ContinuationIndicator" bottom: "data" top: "cont" continuation_indicator_param {{
+      time_step: 5 axis: 1 }} }}
+    layer {{ name: "not" type: "Power" bottom: "cont" top: "cont" power_param {{ scale: -1 shift: 1 }} }}
+    layer {{ name: "y" type: "LSTM" bottom: "data" bottom: "cont" top: "y" {0} }}""".format(UNITS.replace("EX", ""))
+    assert "d y.weight_h" in check(net_of(text, "dim: 5 dim: 3 dim: 2 dim: 3"), tmp_path)
+    assert "self.y(data, cont)[0]" in (tmp_path / "model.py").read_text(encoding="utf-8")
 
 
 def test_lstm_unit(tmp_path: Path) -> None:
