@@ -339,6 +339,9 @@ def softmax(g: Graph, layer: Softmax, bottom: list[Value], top: list[Dims]) -> l
 @exports(Dropout)
 def dropout(g: Graph, layer: Dropout, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Emit no node; without scale_train, a product with the factor of TEST."""
+    if layer.draws:
+        why = "a random mask in TEST has no ONNX form: without this field the model gives the mean net's numbers"
+        raise layer.error(why, "dropout_param.sample_weights_test")
     return [bottom[0].name if layer.scale_train else g("Mul", bottom[0], float(1 - layer.dropout_ratio))]
 
 
