@@ -202,9 +202,10 @@ def tutorial(path: Path, repository: str) -> str:
         text = text.replace(f"({name})", f"({shown})")
         write(f"tutorials/{shown}", content)
     text = relinked(text, path.relative_to(ROOT).as_posix(), repository)
-    tours = [f"[{one.title}](../{one.address}), a guided tour" for one in GALLERY if one.lesson == path.stem]
-    seen = f"\n\n**See this lesson in a net:** {', '.join(tours)}.\n" if tours else ""
-    return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{DOWNLOADS}\n", 1) + seen)
+    seen = [one for one in GALLERY if one.lesson == path.stem]
+    links = [f"[{one.title}](../{one.address}){', a guided tour' * one.opens.startswith('tour=')}" for one in seen]
+    end = f"\n\n**See this lesson in a net:** {', '.join(links)}.\n" if links else ""
+    return write(f"tutorials/{path.stem}.md", text.replace("\n", f"\n\n{DOWNLOADS}\n", 1) + end)
 
 
 def is_plot(picture: bytes) -> bool:

@@ -45,6 +45,15 @@ GALLERY = (
         "5-roi-pooling",
     ),
     Shown(
+        "ssd",
+        "SSD",
+        "From a prior on one of four maps to a detection, and the boxes that it suppresses.",
+        "trace shapes/ssd/test.prototxt shapes/ssd/shapes_ssd.caffemodel --image shapes/scene.png"
+        " --classes shapes/classes.txt --backward",
+        "layer=detection_out&view=result&detection=0",
+        "10-beyond",
+    ),
+    Shown(
         "deformable",
         "Deformable R-FCN",
         "Convolutions and rois whose samples move, with their learned offsets.",

@@ -15,6 +15,7 @@ import numpy as np
 from rich.progress import track
 from scenes import CLASSES, scene
 
+from minicaffe import TEST, Net
 from minicaffe.average_precision import ImageBoxes, average_precision
 from minicaffe.detection import Detector, load
 
@@ -37,17 +38,26 @@ def evaluate(detector: Detector, seeds: Iterable[int]) -> dict[str, float]:
     return result | {"mAP": float(np.mean(list(result.values())))}
 
 
+def detector_of(net: str | Path, weights: str | Path, cfg: str | Path = SETTINGS) -> Detector:
+    """The detector of a test prototxt, for every score from 0.01; an SSD has its settings in its prototxt, not in cfg."""
+    return load(net, weights, cfg if "im_info" in Net(net, TEST).inputs else None, threshold=0.01)
+
+
 @click.command()
 @click.argument("net", type=click.Path(exists=True))
 @click.argument("weights", type=click.Path(exists=True))
 @click.option("--count", default=200, show_default=True, help="How many scenes.")
 @click.option("--first-seed", default=1_000_000, show_default=True, help="The seed of the first scene.")
 @click.option(
-    "--cfg", default=SETTINGS, show_default="shapes.yml", type=click.Path(exists=True), help="The detection settings."
+    "--cfg",
+    default=SETTINGS,
+    show_default="shapes.yml",
+    type=click.Path(exists=True),
+    help="Detection settings; not for an SSD.",
 )
 def main(net: str, weights: str, count: int, first_seed: int, cfg: str) -> None:
     """Print the average precision at IoU 0.5 of the test prototxt NET with WEIGHTS."""
-    detector = load(net, weights, cfg, threshold=0.01)
+    detector = detector_of(net, weights, cfg)
     seeds = track(range(first_seed, first_seed + count), "scenes", transient=True)
     for name, precision in evaluate(detector, seeds).items():
         click.echo(f"{name:10} {precision:.4f}")

@@ -72,10 +72,10 @@ TEST:
 
 STARTERS: Mapping[str, Starter] = {
     "ssd": Starter(
-        "a small SSD (192 x 192) that trains from scratch on a CPU",
+        "a small SSD (240 x 240) that trains from scratch on a CPU",
         ssd,
         'type: "Adam"\nbase_lr: 0.002\nmomentum2: 0.999\nlr_policy: "poly"\npower: 1\nclip_gradients: 10\n',
-        8000,
+        6000,
         images=SMALL,
     ),
     "rfcn": Starter(

@@ -110,6 +110,15 @@ def test_what_is_drawn_and_a_click_on_the_curve(film: Opened) -> None:
     assert shown(page) == "iteration 10 of 40"
 
 
+def test_an_ssd_has_no_proposals_to_show(tmp_path: Path, open_page: Open) -> None:
+    write_head(tmp_path, Head("SSD", [Photo("a.jpg", 40, 30, picture("JPEG"))]))
+    write_frame(tmp_path, Frame(0, 0.01, [], {}, None, [Seen(detections=[Scored("circle", 0.5, [1.0, 2.0, 3.0, 4.0])])]))
+    write_film(tmp_path, tmp_path / "film.html")
+    page = open_page(tmp_path / "film.html").page
+    assert page.get_by_label("least score shown").count() == page.locator("rect.detection").count() == 1
+    assert page.get_by_label("proposals (thin)").count() == 0
+
+
 def heights(page: Any, selector: str = ".curves polyline") -> list[list[float]]:
     """How far down the points of each line are."""
     lines = page.locator(selector).all()

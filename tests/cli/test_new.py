@@ -73,10 +73,10 @@ def test_an_ssd_from_annotations_to_detections() -> None:
     Path("train.json").write_text(json.dumps({"images": images, "categories": categories, "annotations": annotations}))
     run("new", "ssd", ".", "--classes", "names.txt")
     solver = Path("solver.prototxt")
-    solver.write_text(solver.read_text().replace("max_iter: 8000", "max_iter: 2").replace("display: 20", "display: 1"))
+    solver.write_text(solver.read_text().replace("max_iter: 6000", "max_iter: 2").replace("display: 20", "display: 1"))
     Path("train.prototxt").write_text(Path("train.prototxt").read_text().replace("batch_size: 8", "batch_size: 2"))
     train, evaluate, detect, _ = (
-        [{"val.json": "train.json", "photo.jpg": "0.jpg"}.get(word, word).replace("_8000", "_2") for word in words]
+        [{"val.json": "train.json", "photo.jpg": "0.jpg"}.get(word, word).replace("_6000", "_2") for word in words]
         for words in commands(Path("README.md").read_text())
     )
     result = run(*train)

@@ -321,7 +321,9 @@ function start() {
 const rate = quiet("");
 const latest = curves.some(({of}) => of) ? "; of tests, the latest" : "";
 const legendText = `means since the frame before${latest}`;
-const detects = film.frames.some((frame) => frame.photos.some((seen) => seen.proposals.length || seen.detections.length));
+const isInFrames = (boxes) => film.frames.some((frame) => frame.photos.some((seen) => seen[boxes].length));
+const proposes = isInFrames("proposals");
+const detects = proposes || isInFrames("detections");
 const opener = el("button", {type: "button", "aria-label": "Keys", title: "Keys (?)"}, "?");
 document.querySelector("main").append(
   el("div", {class: "row head"}, el("h1", {}, film.net || "A training"), opener),
@@ -345,7 +347,7 @@ document.querySelector("main").append(
           ? el(
               "div",
               {class: "row"},
-              el("label", {class: "row"}, proposals, "proposals (thin)"),
+              proposes ? el("label", {class: "row"}, proposals, "proposals (thin)") : "",
               el("label", {class: "row"}, "least score", least, leastText),
             )
           : "",
