@@ -2,7 +2,8 @@
 
     ```python            run, in order; a line `print(...)  # text` must print the text
     ```python torch      the same where PyTorch is installed
-    ```console           run: its lines `$ minicaffe ...`; a line without $ and ... must be printed (see documented.py)
+    ```console           run: its lines `$ minicaffe ...`; a line without $ and ... must be printed (see documented.py);
+                         and its lines `$ python examples/...`
     ```python no-run     checked for nothing but its syntax
     ```console no-run    its commands and options must exist
 
@@ -38,7 +39,7 @@ NAMING = [*DOCUMENTS, *sorted((ROOT / "site" / "pages").rglob("*.md"))]
 """Texts whose commands and options must exist."""
 OTHER_OPTIONS = {
     *("--help", "--debug", "--install-completion", "--x"),
-    *("--remove", "--net", "--train", "--first-seed", "--onnx"),
+    *("--remove", "--net", "--train", "--first-seed", "--onnx", "--count"),
     *("--gpus", "--bind-to", "--map-by"),
     *("--student", "--solved", "--nbgrader", "--site", "--students", "--tasks", "--bundle"),
 }
@@ -102,6 +103,9 @@ def program(document: Path) -> str:
             for number, command in block.commands:
                 words = shlex.split(command, comments=True)[1:]
                 lines[number - 1] = f"import documented; documented.run({words!r}, {block.shown(number)!r})"
+            for number, line in enumerate(block.lines, block.first):
+                if line.startswith("$ python examples/"):
+                    lines[number - 1] = f"import subprocess, sys; subprocess.run([sys.executable, *{line.split()[2:]!r}], check=True)"
     return "\n".join(lines) + "\n"
 
 
@@ -113,7 +117,7 @@ def promised(document: Path) -> list[str]:
 
 NEEDS = {"adding-a-layer.md": "onnx", "porting.md": "onnx"}
 """The extra of a document's blocks."""
-LONG = ("command-line.md", "gpu.md", "porting.md", "trace.md", "training.md")
+LONG = ("command-line.md", "gpu.md", "porting.md", "trace.md", "training.md", "your-detector.md")
 
 
 def can_run(document: Path) -> bool:
