@@ -138,6 +138,7 @@ BUILT_IN = {
     "MaskResize": "forks.mnc:MaskResize",
     "Mean": "forks.flownet.flownet_layers:Mean",
     "MemoryData": "data.input:MemoryData",
+    "Mish": "neuron.functions:Mish",
     "ModulatedDeformableConvolution": "conv.deformable_convolution:ModulatedDeformableConvolution",
     "MultiBoxLoss": "ssd.multi_box_loss:MultiBoxLoss",
     "MultiStageMeanfield": "forks.crf.multi_stage_meanfield:MultiStageMeanfield",

@@ -29,7 +29,21 @@ from minicaffe.layers.loss.smooth_l1_loss import SmoothL1Loss
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.neuron.dropout import Dropout
-from minicaffe.layers.neuron.functions import BNLL, ELU, AbsVal, Clip, Exp, HardSigmoid, Log, Power, ReLU6, Sigmoid, Swish, TanH
+from minicaffe.layers.neuron.functions import (
+    BNLL,
+    ELU,
+    AbsVal,
+    Clip,
+    Exp,
+    HardSigmoid,
+    Log,
+    Mish,
+    Power,
+    ReLU6,
+    Sigmoid,
+    Swish,
+    TanH,
+)
 from minicaffe.layers.neuron.relu import PReLU, ReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC
@@ -124,6 +138,7 @@ def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[So
     HardSigmoid,
     LRN,
     Log,
+    Mish,
     Padding,
     Permute,
     PixelShuffle,

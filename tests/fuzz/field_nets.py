@@ -34,7 +34,7 @@ NEURONS = {
     "Local": "local_param { num_output: 3 kernel_size: 3 pad: 1 weight_filler {} bias_filler {} }",
     "BN": "bn_param { scale_filler {} shift_filler {} }",
     "DenseBlock": "denseblock_param { numTransition: 2 growthRate: 3 Filter_Filler {} BN_Scaler_Filler {} BN_Bias_Filler {} }",
-    "ChannelNorm": "", "Cosine": "", "NegReLU": "", "SeLu": "selu_param {}", "Flip": "flip_param {}",
+    "ChannelNorm": "", "Cosine": "", "Mish": "", "NegReLU": "", "SeLu": "selu_param {}", "Flip": "flip_param {}",
     "Mean": "mean_param { operation: SUBTRACT value: [1, 2, 3, 4] }", "Padding": "padding_param { pad_beg: 1 }",
     "RandomNoise": "random_noise_param {}",
     "Accum": "accum_param { top_height: 8 top_width: 9 }", "Downsample": "downsample_param { top_height: 3 top_width: 4 }",

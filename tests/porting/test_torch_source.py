@@ -81,6 +81,7 @@ LAYERS = [
     '"Clip" clip_param { min: -0.3 max: 0.8 }',
     '"HardSigmoid"',
     '"ReLU6" relu6_param { negative_slope: 0.2 }',
+    '"Mish"',
     '"Swish" swish_param { beta: 1.5 }',
     '"Swish"',
     '"Reduction" reduction_param { operation: SUMSQ axis: 1 coeff: 0.5 }',

@@ -116,6 +116,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "LRN ": "lrn_param { local_size: 3 alpha: 0.4 norm_region: WITHIN_CHANNEL }",
     "MVN": "",
     "MaskResize": "mask_resize_param { output_height: 9 output_width: 3 }",
+    "Mish": "",
     "Normalize": "norm_param { across_spatial: false }",
     "PReLU": "",
     "PReLU ": "prelu_param { channel_shared: true }",

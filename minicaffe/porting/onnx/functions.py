@@ -23,6 +23,7 @@ from minicaffe.layers.neuron.functions import (
     Exp,
     HardSigmoid,
     Log,
+    Mish,
     Power,
     ReLU6,
     Sigmoid,
@@ -53,6 +54,7 @@ def _one_node(operator: str) -> Emitter:
 
 exports(AbsVal)(_one_node("Abs"))
 exports(BNLL)(_one_node("Softplus"))
+exports(Mish)(_one_node("Mish"))
 exports(Sigmoid)(_one_node("Sigmoid"))
 exports(TanH)(_one_node("Tanh"))
 

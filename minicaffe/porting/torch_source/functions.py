@@ -24,6 +24,7 @@ from minicaffe.layers.neuron.functions import (
     Exp,
     HardSigmoid,
     Log,
+    Mish,
     Power,
     ReLU6,
     Sigmoid,
@@ -55,6 +56,7 @@ source(AbsVal)(_line("{x}.abs()"))
 source(BNLL)(_line("torch.logaddexp({x}, torch.zeros_like({x}))"))
 source(ChannelNorm)(_line("torch.linalg.vector_norm({x}, dim=1, keepdim=True)"))
 source(HardSigmoid)(_line(f"({{x}} * {SCALE} + {SHIFT}).clamp(0, 1)"))
+source(Mish)(_line("F.mish({x})"))
 source(Sigmoid)(_line("torch.sigmoid({x})"))
 source(SpatialProduct)(_line("{x} * {y}"))
 source(TanH)(_line("torch.tanh({x})"))

@@ -89,6 +89,7 @@ ANY_SIZE = {
     "power_linear": 'type: "Power" power_param { scale: 0.5 }',
     "power_constant": 'type: "Power" power_param { scale: 0 shift: 3 power: 2 }',
     "sigmoid": 'type: "Sigmoid"',
+    "mish": 'type: "Mish"',
     "swish": 'type: "Swish" swish_param { beta: 0.5 }',
     "hard_sigmoid": 'type: "HardSigmoid"',
     "relu6": 'type: "ReLU6"',

@@ -259,6 +259,7 @@ OTHERS = [
     ),
     ('type: "SoftmaxWithLossOHEM"', [(3, 4, 5), "labels (3, 5)"], 3),
     ('type: "Split"', [(2, 3)], 3),
+    ('type: "Mish"', [(2, 3, 5)], 1),
     ('type: "Swish" swish_param { beta: 1.5 }', [(2, 3, 5)], 1),
     ('type: "Unpooling" unpooling_param { kernel_size: 2 stride: 2 unpool_h: 4 unpool_w: 5 }', [(2, 1, 2, 3)], 1),
     ('type: "Unpooling" unpooling_param { kernel_size: 1 unpool_size: 2 }', [(2, 1, 2, 3), "labels (2, 1, 2, 3)"], 1),
