@@ -26,6 +26,7 @@ MAKEFILE, HAPPYNEAR, TIANZHI = "frcnn (makefile)", "caffe-windows (happynear)", 
 SEGNET, NOH, PSPNET, DEEPLAB = "SegNet", "DeconvNet", "PSPNet", "DeepLab"
 FLOWNET, SPATIAL, YDWEN, SPHEREFACE = "FlowNet", "SpatialTransformerLayer", "caffe-face", "SphereFace"
 MNC, UNSKY, NVIDIA_15, CRF_RNN, PRUNING = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15", "CRF-RNN", "channel-pruning"
+NAIBAF7 = "naibaf7's Caffe"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL, BUTD, SOEAVER)
@@ -38,6 +39,7 @@ Numbers = dict[int, tuple[str, ...]]
 
 NUMBERS: dict[str, Numbers] = {
     "accum_param": {160: (FLOWNET,), 91026: (OURS,)},
+    "affinity_param": {148: (NAIBAF7,), 93002: (OURS,)},
     "annotated_data_param": {200: SSDS, 217: (MAKEFILE,)},
     "augmentation_param": {149: (FLOWNET,), 91060: (OURS,)},
     "bbox_reg_param": {154: (MSCNN,), 150: (CASCADE,), 91154: (OURS,)},
@@ -84,6 +86,7 @@ NUMBERS: dict[str, Numbers] = {
     "lstm_param": {201: (JLSTM,), 140: (CTPN,), 8266711: (CAFFE_OCR,), 91013: (OURS,)},
     "margin_inner_product_param": {147: (SPHEREFACE,), 232: (HAPPYNEAR,), 20008: (SOEAVER,), 91036: (OURS,)},
     "mean_param": {154: (FLOWNET,), 91022: (OURS,)},
+    "mergecrop_param": {147: (NAIBAF7,), 93001: (OURS,)},
     "multi_stage_meanfield_param": {146: (CRF_RNN,), 91042: (OURS,)},
     "multibox_loss_param": {201: SSDS, 215: (MAKEFILE,)},
     "norm_param": {206: SSDS, 149: (OPENCV,), 209: (MAKEFILE,)},

@@ -38,6 +38,7 @@ _TYPES = {
     "deepsaldet (github.com/Robert0812/deepsaldet)": "MCWindowData",
     "temporal segment networks (github.com/yjxiong/caffe)": "SegData",
     "DeepLab (bitbucket.org/aquariusjay/deeplab-public-ver2)": "DenseCRF DomainTransform MatRead MatWrite UniqueLabel",
+    "naibaf7's Caffe (github.com/naibaf7/caffe)": "ConnectedComponent MalisLoss",
     "HED (github.com/s9xie/hed)": "ImageLabelmapData",
     "happynear's Caffe (github.com/happynear/caffe-windows)": "SoftTruncation",
     "FlowNet (github.com/lmb-freiburg/flownet2)": "LpqLoss",

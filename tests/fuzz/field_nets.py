@@ -184,6 +184,8 @@ MORE: dict[str, tuple[list[str], int, str]] = {
     "Python": (["1 6 4 5", "1 12 4 5", "1 3 = 100"], 2,
                f'python_param {{ module: "rpn.proposal_layer" layer: "ProposalLayer" param_str: "{RPN}" }}'),
     "RoIData": ([], 3, f'python_param {{ param_str: "{RPN}" }}'),
+    "MergeCrop": (["2 3 4 5", "2 2 6 8"], 1, "mergecrop_param {}"),
+    "Affinity": ([MAP, "2 1 5 3"], 2, "affinity_param {}"),
     "HDF5Output": ([ROWS, "3 1"], 0, "hdf5_output_param { file_name: \"out.h5\" }"),
     "HDF5Data": ([], 2, 'hdf5_data_param { source: "list.txt" batch_size: 2 }'),
     "ImageData": ([], 2, 'image_data_param { source: "images.txt" batch_size: 2 } transform_param {}'),
