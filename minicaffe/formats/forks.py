@@ -39,7 +39,6 @@ _TYPES = {
     "temporal segment networks (github.com/yjxiong/caffe)": "SegData",
     "DeepLab (bitbucket.org/aquariusjay/deeplab-public-ver2)": "DenseCRF DomainTransform MatRead MatWrite UniqueLabel",
     "naibaf7's Caffe (github.com/naibaf7/caffe)": "ConnectedComponent MalisLoss",
-    "HED (github.com/s9xie/hed)": "ImageLabelmapData",
     "happynear's Caffe (github.com/happynear/caffe-windows)": "SoftTruncation",
     "FlowNet (github.com/lmb-freiburg/flownet2)": "LpqLoss",
     "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",
@@ -51,6 +50,8 @@ FORK_TYPES = {kind: fork for fork, kinds in _TYPES.items() for kind in kinds.spl
 ONLY_IN = {
     "cascade": ("BoxGroupOutput layers", "BoxOutput layers", "DecodeBBox layers"),
     "happynear": ("GeneralContrastiveLoss layers", "InnerDistance layers"),
+    "rcf": ("AutoCrop layers",),
+    "hed": ("ImageLabelmapData layers",),
     "yolov2": ("DetectionOutput layers of one bottom",),
     "yolov1": ("DetectionLoss layers of cells", "EvalDetection layers of cells"),
 }

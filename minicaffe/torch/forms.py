@@ -59,7 +59,7 @@ from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi.roi_pooling import ROIPooling
 from minicaffe.layers.roi.roi_warping import ROIWarping
 from minicaffe.layers.shape.concat import Concat, Slice
-from minicaffe.layers.shape.crop import Crop, Padding
+from minicaffe.layers.shape.crop import AutoCrop, Crop, Padding
 from minicaffe.layers.shape.interp import Interp
 from minicaffe.layers.shape.items import Gather, Scatter
 from minicaffe.layers.shape.rearranged import Permute, Reorg, Reverse, ShuffleChannel, Transpose
@@ -123,6 +123,7 @@ def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[So
 
 @torch_form(
     AbsVal,
+    AutoCrop,
     Axpy,
     BNLL,
     BroadcastMul,

@@ -286,9 +286,10 @@ def test_a_loss_with_mncs_weights():
     compare(net, inputs, 1e-9, index=("t", "w"))
 
 
-def test_heds_loss():
+@pytest.mark.parametrize("fork", ["hed", "rcf"])
+def test_heds_loss(fork: str):
     text = 'type: "SigmoidCrossEntropyLoss"'
-    net = made(input_layer("x", 2, 3, 4) + input_layer("t", 2, 3, 4) + layer(text, bottom="x t"), fork="hed")
+    net = made(input_layer("x", 2, 3, 4) + input_layer("t", 2, 3, 4) + layer(text, bottom="x t"), fork=fork)
     random = np.random.default_rng(11)
     compare(net, {"x": random.normal(size=(2, 3, 4)), "t": random.integers(0, 3, (2, 3, 4)) / 2}, 1e-9, index=("t",))
 

@@ -34,7 +34,7 @@ from minicaffe.layers.neuron.functions import (
 )
 from minicaffe.layers.neuron.relu import ReLU
 from minicaffe.layers.shape.concat import Concat, Slice
-from minicaffe.layers.shape.crop import Crop, Padding
+from minicaffe.layers.shape.crop import AutoCrop, Crop, Padding
 from minicaffe.layers.shape.items import BatchReindex, Gather, Scatter
 from minicaffe.layers.shape.rearranged import Permute, Reorg, Reverse, ShuffleChannel, Transpose
 from minicaffe.layers.shape.reduction import Reduction, Tile
@@ -255,7 +255,7 @@ def padding(s: Source, layer: Padding, bottom: Sequence[str], top: Shapes) -> st
     return f"F.pad({bottom[0]}, {layer.pads * 2})"
 
 
-@source(Crop)
+@source(AutoCrop, Crop)
 def crop(s: Source, layer: Crop, bottom: Sequence[str], top: Shapes) -> str:
     axis = layer.param.crop_param.axis % len(top[0])
     x, reference = bottom
