@@ -61,6 +61,7 @@ BUILT_IN = {
     "Crop": "shape.crop:Crop",
     "CrossConvolution": "forks.pulkitag.pulkitag_layers:CrossConvolution",
     "CtcLoss": "recurrent.ctc_loss:CtcLoss",
+    "CuDNNBatchNorm": "forks.genet:CuDNNBatchNorm",
     "CustomData": "forks.flownet.custom_data:CustomData",
     "Data": "data.data:Data",
     "DataAugmentation": "forks.flownet.data_augmentation:DataAugmentation",

@@ -26,7 +26,7 @@ MAKEFILE, HAPPYNEAR, TIANZHI = "frcnn (makefile)", "caffe-windows (happynear)", 
 SEGNET, NOH, PSPNET, DEEPLAB = "SegNet", "DeconvNet", "PSPNet", "DeepLab"
 FLOWNET, SPATIAL, YDWEN, SPHEREFACE = "FlowNet", "SpatialTransformerLayer", "caffe-face", "SphereFace"
 MNC, UNSKY, NVIDIA_15, CRF_RNN, PRUNING = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15", "CRF-RNN", "channel-pruning"
-NAIBAF7 = "naibaf7's Caffe"
+NAIBAF7, GENET = "naibaf7's Caffe", "GENet"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL, BUTD, SOEAVER)
@@ -51,6 +51,7 @@ NUMBERS: dict[str, Numbers] = {
     "coeff_schedule_param": {148: (FLOWNET,), 91061: (OURS,)},
     "continuation_indicator_param": {201: (CRNN,), 158: (DEEP_DETECT,), 91011: (OURS,)},
     "correlation_param": {150: (FLOWNET,), 91020: (OURS,)},
+    "cudnn_batch_norm_param": {200: (GENET,), 93003: (OURS,)},
     "ctc_decoder_param": {149: (CHWICK,), 158: (CAFFE_OCR,), 91010: (OURS,)},
     "ctc_loss_param": {148: (CHWICK,), 157: (DEEP_DETECT,), 159: (CAFFE_OCR,), 200: (CRNN,), 91009: (OURS,)},
     "deformable_convolution_param": {229: (MAKEFILE, OURS), 999: (UNSKY, SOEAVER)},

@@ -23,6 +23,7 @@ from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialPro
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.forks.deepdetect import SparseInnerProduct
 from minicaffe.layers.forks.flownet.flownet_layers import ChannelNorm
+from minicaffe.layers.forks.genet import CuDNNBatchNorm
 from minicaffe.layers.loss.euclidean_loss import EuclideanLoss
 from minicaffe.layers.loss.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from minicaffe.layers.loss.smooth_l1_loss import SmoothL1Loss
@@ -216,7 +217,7 @@ def scale(layer: Scale, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Modul
     return weights.Scale(layer, len(bottom) == 2)
 
 
-@torch_form(BN)
+@torch_form(BN, CuDNNBatchNorm)
 def bn(layer: BN, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
     layer.check_kind()
     return weights.BN(layer, len(top))

@@ -32,6 +32,7 @@ NEURONS = {
     "SparseInnerProduct": "inner_product_param { num_output: 3 weight_filler {} bias_filler {} }",
     "InnerDistance": "inner_distance_param { num_output: 3 weight_filler {} bias_filler {} }",
     "Local": "local_param { num_output: 3 kernel_size: 3 pad: 1 weight_filler {} bias_filler {} }",
+    "CuDNNBatchNorm": "cudnn_batch_norm_param { scale_filler {} bias_filler {} }",
     "BN": "bn_param { scale_filler {} shift_filler {} }",
     "DenseBlock": "denseblock_param { numTransition: 2 growthRate: 3 Filter_Filler {} BN_Scaler_Filler {} BN_Bias_Filler {} }",
     "ChannelNorm": "", "Cosine": "", "Mish": "", "NegReLU": "", "SeLu": "selu_param {}", "Flip": "flip_param {}",

@@ -30,7 +30,7 @@ def made(text: str, phase=TEST, dtype=np.float64, fork: str = "") -> Net:
     for name, blobs in net.params.items():
         for blob in blobs:
             blob.data[...] = random.normal(size=blob.shape)
-            if net.layer_dict[name].type in ("BatchNorm", "BN"):
+            if net.layer_dict[name].type in ("BatchNorm", "BN", "CuDNNBatchNorm"):
                 blob.data[...] = random.uniform(1, 2, blob.shape)
     return net
 
@@ -86,6 +86,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "BNLL": "",
     "ChannelNorm": "",
     "BN": "bn_param { eps: 0.001 }",
+    "CuDNNBatchNorm": "cudnn_batch_norm_param { eps: 0.01 scale_filler { value: 1.5 } }",
     "BN ": "bn_param { frozen: true }",
     "BN  ": "bn_param { bn_mode: LEARN }",
     "BN   ": "bn_param { bn_mode: INFERENCE }",

@@ -13,6 +13,7 @@ from minicaffe.layers.conv.inner_product import Embed, InnerProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.forks.deepdetect import SparseInnerProduct
 from minicaffe.layers.forks.flownet.flownet_layers import ChannelNorm
+from minicaffe.layers.forks.genet import CuDNNBatchNorm
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.neuron.dropout import Dropout
 from minicaffe.layers.norm.batch_norm import BatchNorm
@@ -213,7 +214,7 @@ def _normalised(g: Graph, x: Value, eps: float) -> list[str]:
     return [g("Div", centred, g("Sqrt", g("Add", variance, float(eps)))), mean, variance]
 
 
-@exports(BN)
+@exports(BN, CuDNNBatchNorm)
 def bn(g: Graph, layer: BN, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Emit BatchNormalization with the stored statistics; or operators with the batch's or none, then Mul and Add."""
     layer.check_kind()

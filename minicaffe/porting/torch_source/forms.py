@@ -14,6 +14,7 @@ from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
 from minicaffe.layers.conv.inner_product import Embed, InnerProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
+from minicaffe.layers.forks.genet import CuDNNBatchNorm
 from minicaffe.layers.neuron.relu import PReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC
@@ -176,7 +177,7 @@ def batch_norm(s: Source, layer: BatchNorm, bottom: Sequence[str], top: Shapes) 
     return f"{s.module(layer, f'nn.BatchNorm{axes}({len(mean)}, {options})', tensors)}({bottom[0]})"
 
 
-@source(BN)
+@source(BN, CuDNNBatchNorm)
 def bn(s: Source, layer: BN, bottom: Sequence[str], top: Shapes) -> str:
     layer.check_kind()
     if layer.of_batch or len(top) > 1:

@@ -57,6 +57,7 @@ ANY_SIZE = {
     "lrn": 'type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }',
     "lrn_within": 'type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 norm_region: WITHIN_CHANNEL }',
     "bn": 'type: "BN" bn_param { eps: 0.001 }',
+    "cudnn_bn": 'type: "CuDNNBatchNorm" cudnn_batch_norm_param { eps: 0.01 scale_filler { value: 1.5 } }',
     "bn_of_batch": 'type: "BN" bn_param { bn_mode: LEARN }',
     "bn_inference": 'type: "BN" bn_param { bn_mode: INFERENCE }',
     "batch_norm": 'type: "BatchNorm"',

@@ -160,6 +160,7 @@ OTHERS = [
     ('type: "BN" bn_param { frozen: true }', [(4, 3)], 1),
     ('type: "BN" bn_param { bn_mode: LEARN }', [(4, 3, 5, 2)], 3),
     ('type: "BN" bn_param { bn_mode: INFERENCE }', [(4, 3, 5)], 1),
+    ('type: "CuDNNBatchNorm" cudnn_batch_norm_param { eps: 0.01 scale_filler { value: 1.5 } }', [(4, 3, 5)], 1),
     ('type: "BNLL"', [(2, 3, 5)], 1),
     ('type: "ChannelNorm"', [(2, 3, 5)], 1),
     ('type: "BatchNorm"', [(2, 3, 5)], 1),
