@@ -2959,6 +2959,11 @@ class PoolingParameter(_message.Message):
     CEIL: PoolingParameter.RoundMode.ValueType  # 0
     FLOOR: PoolingParameter.RoundMode.ValueType  # 1
 
+    PAD_TYPE_FIELD_NUMBER: _builtins.int
+    PAD_L_FIELD_NUMBER: _builtins.int
+    PAD_R_FIELD_NUMBER: _builtins.int
+    PAD_T_FIELD_NUMBER: _builtins.int
+    PAD_B_FIELD_NUMBER: _builtins.int
     AVG_INCLUDE_PAD_FIELD_NUMBER: _builtins.int
     CEIL_MODE_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
@@ -2974,6 +2979,11 @@ class PoolingParameter(_message.Message):
     ENGINE_FIELD_NUMBER: _builtins.int
     GLOBAL_POOLING_FIELD_NUMBER: _builtins.int
     ROUND_MODE_FIELD_NUMBER: _builtins.int
+    pad_type: _builtins.int
+    pad_l: _builtins.int
+    pad_r: _builtins.int
+    pad_t: _builtins.int
+    pad_b: _builtins.int
     avg_include_pad: _builtins.bool
     """[13]"""
     ceil_mode: _builtins.bool
@@ -2994,6 +3004,11 @@ class PoolingParameter(_message.Message):
     def __init__(
         self,
         *,
+        pad_type: _builtins.int | None = ...,
+        pad_l: _builtins.int | None = ...,
+        pad_r: _builtins.int | None = ...,
+        pad_t: _builtins.int | None = ...,
+        pad_b: _builtins.int | None = ...,
         avg_include_pad: _builtins.bool | None = ...,
         ceil_mode: _builtins.bool | None = ...,
         pool: Global___PoolingParameter.PoolMethod.ValueType | None = ...,
@@ -3010,9 +3025,9 @@ class PoolingParameter(_message.Message):
         global_pooling: _builtins.bool | None = ...,
         round_mode: Global___PoolingParameter.RoundMode.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_b", b"pad_b", "pad_h", b"pad_h", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_t", b"pad_t", "pad_type", b"pad_type", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_b", b"pad_b", "pad_h", b"pad_h", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_t", b"pad_t", "pad_type", b"pad_type", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -197,13 +197,14 @@ def convolution(layer: Convolution, bottom: Sequence[Blob], top: Sequence[Blob])
 
 @torch_form(Pooling, Upsample, Interp)
 def maps(layer: Pooling | Upsample | Interp, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
-    """Return the written lines, or the layer itself for masks, random windows, and float64 maps of Interp.
+    """Return the written lines, or the layer itself for masks, random windows, uneven padding, and float64 maps of Interp.
 
     Caffe resizes float64 maps in float32.
     """
     stochastic = isinstance(layer, Pooling) and layer.method == caffe_pb2.PoolingParameter.STOCHASTIC
+    uneven = isinstance(layer, Pooling) and not layer.has_even_pads
     exact = isinstance(layer, Interp) and layer.dtype != np.float32
-    own = stochastic or exact or len(bottom) > 1 or len(top) > 1
+    own = stochastic or uneven or exact or len(bottom) > 1 or len(top) > 1
     return OurLayer(layer, bottom, top) if own else written(layer, bottom, top)
 
 

@@ -81,6 +81,7 @@ LAYERS = [
     '"Clip" clip_param { min: -0.3 max: 0.8 }',
     '"HardSigmoid"',
     '"ReLU6" relu6_param { negative_slope: 0.2 }',
+    '"Pooling" pooling_param { kernel_size: 2 stride: 1 pad_type: 1 }',
     '"Mish"',
     '"Swish" swish_param { beta: 1.5 }',
     '"Swish"',

@@ -139,6 +139,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Pooling        ": "pooling_param { pool: AVE kernel_h: 3 kernel_w: 2 stride: 1 pad_h: 2 pad_w: 1 }",
     "Pooling         ": "pooling_param { pool: MAX kernel_h: 1 kernel_w: 5 stride: 5 pad_h: 0 pad_w: 1 }",
     "Pooling          ": "pooling_param { pool: AVE kernel_h: 1 kernel_w: 5 stride: 5 pad_h: 0 pad_w: 1 }",
+    "Pooling           ": "pooling_param { pool: AVE kernel_size: 3 stride: 2 pad_type: 1 }",
     "Power": "power_param { power: 2 scale: 0.5 shift: 3 }",
     "Power ": "power_param { power: 0 }",
     "ReLU": "",

@@ -103,6 +103,13 @@ def pooling(s: Source, layer: Pooling, bottom: Sequence[str], top: Shapes) -> st
     if param.pool == caffe_pb2.PoolingParameter.STOCHASTIC:
         raise layer.error("has no form: only MAX and AVE", "pooling_param.pool")
     x, mean = bottom[0], layer.method == AVE
+    if not layer.has_even_pads:
+        rows, columns = layer.rows, layer.columns
+        if mean or len(top) > 1 or not layer.floor or max(stride) > 1:
+            reason = "with other padding after the map than before it has a form only for MAX with a stride of 1"
+            raise layer.error(reason, "pooling_param")
+        padded = f"F.pad({x}, {(columns.pad, columns.end, rows.pad, rows.end)}, value=float('-inf'))"
+        return f"F.max_pool2d({padded}, {_sizes(kernel)}, stride=1)"
     foreign = any(2 * p > k or step > k for k, step, p in zip(kernel, stride, pad))  # PyTorch has no such windows
     if len(top) > 1 and (param.global_pooling or foreign):
         raise layer.error("with a mask has no form for windows that miss rows or columns, or of the whole map", "pooling_param")

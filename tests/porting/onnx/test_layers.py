@@ -91,6 +91,8 @@ ANY_SIZE = {
     "power_constant": 'type: "Power" power_param { scale: 0 shift: 3 power: 2 }',
     "sigmoid": 'type: "Sigmoid"',
     "mish": 'type: "Mish"',
+    "pool_same": 'type: "Pooling" pooling_param { kernel_size: 2 stride: 1 pad_type: 1 }',
+    "pool_sides": 'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 pad_t: 1 pad_r: 2 round_mode: FLOOR }',
     "swish": 'type: "Swish" swish_param { beta: 0.5 }',
     "hard_sigmoid": 'type: "HardSigmoid"',
     "relu6": 'type: "ReLU6"',

@@ -227,6 +227,7 @@ OTHERS = [
     ('type: "PReLU" prelu_param { channel_shared: true }', [(2, 3, 5)], 1),
     (f'type: "Parameter" parameter_param {{ shape {{ dim: 2 dim: 3 }} blob_filler {NORMAL} }}', [], 1),
     ('type: "Permute" permute_param { order: 0 order: 2 order: 1 }', [(2, 3, 5)], 1),
+    ('type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad_type: 1 }', [(2, 2, 5, 6)], 1),
     ('type: "Power" power_param { power: 2 scale: 0.5 shift: 1.5 }', [(2, 3, 5)], 1),
     ('type: "Power" power_param { scale: -3 shift: 0.25 }', [(2, 3, 5)], 1),
     ('type: "ReLU"', [(2, 3, 5)], 1),
