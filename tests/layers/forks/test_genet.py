@@ -8,8 +8,8 @@ from layer_case import LayerCase
 
 from minicaffe import Net
 from minicaffe.errors import LayerError, WeightsError
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST, TRAIN
-from minicaffe.prototxt import parse_net
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
 

@@ -13,8 +13,8 @@ from recordings import SHARED, needs
 
 from minicaffe import Net, set_random_seed
 from minicaffe.errors import LayerError
+from minicaffe.formats.prototxt import parse_net, read_net
 from minicaffe.mode import TEST, TRAIN
-from minicaffe.prototxt import parse_net, read_net
 
 GREY = np.arange(35, dtype=np.uint8).reshape(5, 7) * 7
 """0 to 238: 127 is not above half of 255; 133 is."""

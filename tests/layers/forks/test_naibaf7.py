@@ -10,8 +10,8 @@ from layer_case import LayerCase
 
 from minicaffe import Net
 from minicaffe.errors import LayerError
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST
-from minicaffe.prototxt import parse_net
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -12,7 +12,7 @@ from neuron_checks import normal
 
 from minicaffe import Net
 from minicaffe.errors import LayerError, PrototxtWarning
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 pytestmark = pytest.mark.usefixtures("device")
 
