@@ -73,6 +73,7 @@ BUILT_IN = {
     "DenseBlock": "forks.caffe_ocr:DenseBlock",
     "DenseImageData": "data.labelled_images:DenseImageData",
     "DepthwiseConvolution": "conv.convolution:DepthwiseConvolution",
+    "DetectNetTransformation": "forks.detectnet.transformation:DetectNetTransformation",
     "DetectionAccuracy": "forks.mscnn.detection_accuracy:DetectionAccuracy",
     "DetectionData": "forks.mscnn.detection_data:DetectionData",
     "DetectionEvaluate": "ssd.detection_evaluate:DetectionEvaluate",

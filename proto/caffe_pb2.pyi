@@ -581,6 +581,8 @@ class LayerParameter(_message.Message):
     INTERP_PARAM_FIELD_NUMBER: _builtins.int
     SEG_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     FILTER_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTNET_GROUNDTRUTH_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTNET_AUGMENTATION_PARAM_FIELD_NUMBER: _builtins.int
     UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
     ELTWISE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     MERGECROP_PARAM_FIELD_NUMBER: _builtins.int
@@ -785,6 +787,10 @@ class LayerParameter(_message.Message):
     def filter_param(self) -> Global___FilterParameter:
         """[149]"""
 
+    @_builtins.property
+    def detectnet_groundtruth_param(self) -> Global___DetectNetGroundTruthParameter: ...
+    @_builtins.property
+    def detectnet_augmentation_param(self) -> Global___DetectNetAugmentationParameter: ...
     @_builtins.property
     def unpooling_param(self) -> Global___UnpoolingParameter:
         """[44]"""
@@ -1214,6 +1220,8 @@ class LayerParameter(_message.Message):
         interp_param: Global___InterpParameter | None = ...,
         seg_accuracy_param: Global___SegAccuracyParameter | None = ...,
         filter_param: Global___FilterParameter | None = ...,
+        detectnet_groundtruth_param: Global___DetectNetGroundTruthParameter | None = ...,
+        detectnet_augmentation_param: Global___DetectNetAugmentationParameter | None = ...,
         unpooling_param: Global___UnpoolingParameter | None = ...,
         eltwise_accuracy_param: Global___EltwiseAccuracyParameter | None = ...,
         mergecrop_param: Global___MergeCropParameter | None = ...,
@@ -1354,9 +1362,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "affinity_param", b"affinity_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "cudnn_batch_norm_param", b"cudnn_batch_norm_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mergecrop_param", b"mergecrop_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "affinity_param", b"affinity_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "cudnn_batch_norm_param", b"cudnn_batch_norm_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "detectnet_augmentation_param", b"detectnet_augmentation_param", "detectnet_groundtruth_param", b"detectnet_groundtruth_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mergecrop_param", b"mergecrop_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "affinity_param", b"affinity_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "cudnn_batch_norm_param", b"cudnn_batch_norm_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mergecrop_param", b"mergecrop_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "affinity_param", b"affinity_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "cudnn_batch_norm_param", b"cudnn_batch_norm_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "detectnet_augmentation_param", b"detectnet_augmentation_param", "detectnet_groundtruth_param", b"detectnet_groundtruth_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mergecrop_param", b"mergecrop_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -8436,6 +8444,143 @@ class EltwiseAccuracyParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EltwiseAccuracyParameter: _TypeAlias = EltwiseAccuracyParameter  # noqa: Y015
+
+@_typing.final
+class DetectNetGroundTruthParameter(_message.Message):
+    """Messages and fields of NVIDIA/caffe 0.15 and 0.17. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _GridboxType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _GridboxTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DetectNetGroundTruthParameter._GridboxType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        GRIDBOX_MAX: DetectNetGroundTruthParameter._GridboxType.ValueType  # 0
+        GRIDBOX_MIN: DetectNetGroundTruthParameter._GridboxType.ValueType  # 1
+
+    class GridboxType(_GridboxType, metaclass=_GridboxTypeEnumTypeWrapper): ...
+    GRIDBOX_MAX: DetectNetGroundTruthParameter.GridboxType.ValueType  # 0
+    GRIDBOX_MIN: DetectNetGroundTruthParameter.GridboxType.ValueType  # 1
+
+    @_typing.final
+    class ClassMapping(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SRC_FIELD_NUMBER: _builtins.int
+        DST_FIELD_NUMBER: _builtins.int
+        src: _builtins.int
+        dst: _builtins.int
+        def __init__(
+            self,
+            *,
+            src: _builtins.int | None = ...,
+            dst: _builtins.int | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["dst", b"dst", "src", b"src"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["dst", b"dst", "src", b"src"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STRIDE_FIELD_NUMBER: _builtins.int
+    SCALE_CVG_FIELD_NUMBER: _builtins.int
+    GRIDBOX_TYPE_FIELD_NUMBER: _builtins.int
+    MAX_CVG_LEN_FIELD_NUMBER: _builtins.int
+    MIN_CVG_LEN_FIELD_NUMBER: _builtins.int
+    IMAGE_SIZE_X_FIELD_NUMBER: _builtins.int
+    IMAGE_SIZE_Y_FIELD_NUMBER: _builtins.int
+    OBJ_NORM_FIELD_NUMBER: _builtins.int
+    CROP_BBOXES_FIELD_NUMBER: _builtins.int
+    OBJECT_CLASS_FIELD_NUMBER: _builtins.int
+    stride: _builtins.int
+    scale_cvg: _builtins.float
+    gridbox_type: Global___DetectNetGroundTruthParameter.GridboxType.ValueType
+    max_cvg_len: _builtins.int
+    min_cvg_len: _builtins.int
+    image_size_x: _builtins.int
+    image_size_y: _builtins.int
+    obj_norm: _builtins.bool
+    crop_bboxes: _builtins.bool
+    @_builtins.property
+    def object_class(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectNetGroundTruthParameter.ClassMapping]: ...
+    def __init__(
+        self,
+        *,
+        stride: _builtins.int | None = ...,
+        scale_cvg: _builtins.float | None = ...,
+        gridbox_type: Global___DetectNetGroundTruthParameter.GridboxType.ValueType | None = ...,
+        max_cvg_len: _builtins.int | None = ...,
+        min_cvg_len: _builtins.int | None = ...,
+        image_size_x: _builtins.int | None = ...,
+        image_size_y: _builtins.int | None = ...,
+        obj_norm: _builtins.bool | None = ...,
+        crop_bboxes: _builtins.bool | None = ...,
+        object_class: _abc.Iterable[Global___DetectNetGroundTruthParameter.ClassMapping] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["crop_bboxes", b"crop_bboxes", "gridbox_type", b"gridbox_type", "image_size_x", b"image_size_x", "image_size_y", b"image_size_y", "max_cvg_len", b"max_cvg_len", "min_cvg_len", b"min_cvg_len", "obj_norm", b"obj_norm", "scale_cvg", b"scale_cvg", "stride", b"stride"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crop_bboxes", b"crop_bboxes", "gridbox_type", b"gridbox_type", "image_size_x", b"image_size_x", "image_size_y", b"image_size_y", "max_cvg_len", b"max_cvg_len", "min_cvg_len", b"min_cvg_len", "obj_norm", b"obj_norm", "object_class", b"object_class", "scale_cvg", b"scale_cvg", "stride", b"stride"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectNetGroundTruthParameter: _TypeAlias = DetectNetGroundTruthParameter  # noqa: Y015
+
+@_typing.final
+class DetectNetAugmentationParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CROP_PROB_FIELD_NUMBER: _builtins.int
+    SHIFT_X_FIELD_NUMBER: _builtins.int
+    SHIFT_Y_FIELD_NUMBER: _builtins.int
+    SCALE_PROB_FIELD_NUMBER: _builtins.int
+    SCALE_MIN_FIELD_NUMBER: _builtins.int
+    SCALE_MAX_FIELD_NUMBER: _builtins.int
+    FLIP_PROB_FIELD_NUMBER: _builtins.int
+    ROTATION_PROB_FIELD_NUMBER: _builtins.int
+    MAX_ROTATE_DEGREE_FIELD_NUMBER: _builtins.int
+    HUE_ROTATION_PROB_FIELD_NUMBER: _builtins.int
+    HUE_ROTATION_FIELD_NUMBER: _builtins.int
+    DESATURATION_PROB_FIELD_NUMBER: _builtins.int
+    DESATURATION_MAX_FIELD_NUMBER: _builtins.int
+    crop_prob: _builtins.float
+    shift_x: _builtins.int
+    shift_y: _builtins.int
+    scale_prob: _builtins.float
+    scale_min: _builtins.float
+    scale_max: _builtins.float
+    flip_prob: _builtins.float
+    rotation_prob: _builtins.float
+    max_rotate_degree: _builtins.float
+    hue_rotation_prob: _builtins.float
+    hue_rotation: _builtins.float
+    desaturation_prob: _builtins.float
+    desaturation_max: _builtins.float
+    def __init__(
+        self,
+        *,
+        crop_prob: _builtins.float | None = ...,
+        shift_x: _builtins.int | None = ...,
+        shift_y: _builtins.int | None = ...,
+        scale_prob: _builtins.float | None = ...,
+        scale_min: _builtins.float | None = ...,
+        scale_max: _builtins.float | None = ...,
+        flip_prob: _builtins.float | None = ...,
+        rotation_prob: _builtins.float | None = ...,
+        max_rotate_degree: _builtins.float | None = ...,
+        hue_rotation_prob: _builtins.float | None = ...,
+        hue_rotation: _builtins.float | None = ...,
+        desaturation_prob: _builtins.float | None = ...,
+        desaturation_max: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["crop_prob", b"crop_prob", "desaturation_max", b"desaturation_max", "desaturation_prob", b"desaturation_prob", "flip_prob", b"flip_prob", "hue_rotation", b"hue_rotation", "hue_rotation_prob", b"hue_rotation_prob", "max_rotate_degree", b"max_rotate_degree", "rotation_prob", b"rotation_prob", "scale_max", b"scale_max", "scale_min", b"scale_min", "scale_prob", b"scale_prob", "shift_x", b"shift_x", "shift_y", b"shift_y"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crop_prob", b"crop_prob", "desaturation_max", b"desaturation_max", "desaturation_prob", b"desaturation_prob", "flip_prob", b"flip_prob", "hue_rotation", b"hue_rotation", "hue_rotation_prob", b"hue_rotation_prob", "max_rotate_degree", b"max_rotate_degree", "rotation_prob", b"rotation_prob", "scale_max", b"scale_max", "scale_min", b"scale_min", "scale_prob", b"scale_prob", "shift_x", b"shift_x", "shift_y", b"shift_y"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectNetAugmentationParameter: _TypeAlias = DetectNetAugmentationParameter  # noqa: Y015
 
 @_typing.final
 class FilterParameter(_message.Message):

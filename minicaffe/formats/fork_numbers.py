@@ -137,6 +137,7 @@ DEEPLAB_NUMBERS = {f"{name}_param": number for number, name in enumerate(_DEEPLA
 """DeepLab's blocks, which are numbered in another order than everywhere else."""
 
 _OWN = {
+    "DetectNetTransformation": ("detectnet_groundtruth_param", "detectnet_augmentation_param"),
     "AutoCrop": ("crop_param",), "ImageLabelmapData": ("image_data_param",),
     "AnnotatedData": ("annotated_data_param", "data_param"), "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"),
     "BoxData": ("data_param",), "BoxOutput": ("bbox_reg_param", "box_output_param"),
