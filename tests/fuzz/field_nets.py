@@ -191,6 +191,8 @@ MORE: dict[str, tuple[list[str], int, str]] = {
     "DetectNetTransformation": (["2 3 6 7 = 9", "2 1 17 16 = 16"], 2,
                                 "detectnet_groundtruth_param { image_size_x: 24 image_size_y: 20 object_class { src: 16 dst: 1"
                                 " } } detectnet_augmentation_param {} transform_param { mean_value: 3 }"),
+    "Add": ([MAP, "4 1 7"], 1, ""),
+    "Sum": ([MAP], 1, "sum_param { axis: 1 }"),
     "HDF5Output": ([ROWS, "3 1"], 0, "hdf5_output_param { file_name: \"out.h5\" }"),
     "HDF5Data": ([], 2, 'hdf5_data_param { source: "list.txt" batch_size: 2 }'),
     "ImageData": ([], 2, 'image_data_param { source: "images.txt" batch_size: 2 } transform_param {}'),
