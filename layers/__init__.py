@@ -51,6 +51,7 @@ BUILT_IN = {
     "ChannelNorm": "forks.flownet.flownet_layers:ChannelNorm",
     "ChannelScale": "elementwise.products:ChannelScale",
     "Clip": "neuron.functions:Clip",
+    "ColorConv": "forks.tsn:ColorConv",
     "Concat": "shape.concat:Concat",
     "ContinuationIndicator": "recurrent.rnn:ContinuationIndicator",
     "ContrastiveLoss": "loss.euclidean_loss:ContrastiveLoss",

@@ -193,6 +193,7 @@ MORE: dict[str, tuple[list[str], int, str]] = {
                                 " } } detectnet_augmentation_param {} transform_param { mean_value: 3 }"),
     "Add": ([MAP, "4 1 7"], 1, ""),
     "Sum": ([MAP], 1, "sum_param { axis: 1 }"),
+    "ColorConv": (["2 3 6 7"], 1, "color_conv_param {}"),
     "HDF5Output": ([ROWS, "3 1"], 0, "hdf5_output_param { file_name: \"out.h5\" }"),
     "HDF5Data": ([], 2, 'hdf5_data_param { source: "list.txt" batch_size: 2 }'),
     "ImageData": ([], 2, 'image_data_param { source: "images.txt" batch_size: 2 } transform_param {}'),
