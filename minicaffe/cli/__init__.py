@@ -60,6 +60,7 @@ GROUPS = {
     "Train": {
         "new": "write a new detector for your classes, ready to train",
         "train": "train a net with a solver prototxt",
+        "train-alternating": "train a Faster R-CNN in four alternating stages",
         "film": "make a page from the frames of train --film",
         "test": "average a net's outputs over many forward passes",
         "time": "time each layer of a net, forward and backward",
@@ -70,7 +71,7 @@ GROUPS = {
         "convert-annoset": "make a database of annotated images, for SSDs",
         "compute-image-mean": "average the images of a database, for mean_file",
         "extract-features": "store blobs for each item of a net's data layer",
-        "parse-log": "turn a training log into tables",
+        "parse-log": "turn a training log into tables or a plot",
     },
     "About": {
         "doctor": "check processor, BLAS, compiled loops and GPU",
@@ -96,6 +97,7 @@ FILES = {
     "run": ("test", "time"),
     "summary": ("draw", "dump"),
     "train": ("film",),
+    "train_alternating": ("train-alternating",),
 }
 """The modules of commands that have none of their own name."""
 

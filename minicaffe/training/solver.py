@@ -40,6 +40,7 @@ from minicaffe.rng import set_random_seed
 from . import snapshots, solver_nets, updates
 from .exchange import Exchange
 from .lr_policy import Plateau, check_policy, learning_rate
+from .record import Record
 from .running_state import SNAPSHOTS, VALIDATION, LastIteration, State, add_note, misfits, restore_running_state, running_state
 from .signals import Action, Request, stronger
 from .solver_log import SolverLog, net_outputs
@@ -126,6 +127,8 @@ class SGDSolver:
         The number of snapshots to keep. Older ones that this training wrote are removed. Default: None, all.
     validation : Validation or None
         The validation that runs while the solver trains.
+    resume_advice : str
+        How to resume, for the message of an error. Default: "", the command `train` with the snapshot.
 
     Raises
     ------
@@ -189,6 +192,7 @@ class SGDSolver:
         self._saved_iter = 0
         self.keep: int | None = None
         self.validation: Validation | None = None
+        self.resume_advice = ""
         self._snapshots: list[int] = []
 
     def make_net(self, net: AnyNet, phase: Phase, **options: Any) -> Net:
@@ -216,6 +220,11 @@ class SGDSolver:
         """The update rule's memory of each learnable blob, made at the first use, because loading weights may change blobs."""
         # All first arrays, then all second ones, as Caffe stores them.
         return [Blob(blob.shape, blob.dtype) for blob in self.net.learnable_params * self.histories]
+
+    @cached_property
+    def record(self) -> Record:
+        """The facts of the training from the first use on: losses, rates and tests. Use it after making a `Validation`."""
+        return Record(self)
 
     # The update rule, which other solvers override.
 
@@ -453,7 +462,7 @@ class SGDSolver:
             return {}
         if self.param.test_compute_loss:
             logger.info("Test loss: %g", loss)
-        net_outputs("Test", net, means)
+        net_outputs("Test", means, net.blob_loss_weights)
         for report in self._tested:
             report(index, means)
         return means
@@ -521,7 +530,7 @@ class SGDSolver:
             add_note(error, f"no snapshot of the {self.iter} complete iterations could be written: {failure}")
         else:
             file = snapshots.paths(self.param, self.iter)[1]
-            resume = f"train --snapshot {pasted(str(file), path=True)}"
+            resume = self.resume_advice or f"train --snapshot {pasted(str(file), path=True)}"
             add_note(error, f"the state after {self.iter} iterations is saved; to resume: {resume}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
