@@ -117,6 +117,15 @@ extern "C" __global__ void cosine_backward(int count, const REAL* x, REAL a, REA
   SLOPE(-sin(v))
 }
 
+__device__ REAL mish_factor(REAL v) { return tanh(v > 0 ? v + log1p(exp(-v)) : log1p(exp(v))); }
+
+extern "C" __global__ void mish(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
+  VALUE(v * mish_factor(v))
+}
+extern "C" __global__ void mish_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
+  SLOPE(mish_factor(v) + v * (1 - mish_factor(v) * mish_factor(v)) * logistic(v))
+}
+
 extern "C" __global__ void neg_relu(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
   VALUE(v > 0 ? REAL(0) : v)
 }

@@ -567,6 +567,8 @@ class LayerParameter(_message.Message):
     REGION_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     YOLO_SEG_PARAM_FIELD_NUMBER: _builtins.int
     SEGMENTATION_EVALUATE_PARAM_FIELD_NUMBER: _builtins.int
+    COLOR_CONV_PARAM_FIELD_NUMBER: _builtins.int
+    SUM_PARAM_FIELD_NUMBER: _builtins.int
     SQUEEZEDET_PARAM_FIELD_NUMBER: _builtins.int
     ST_PARAM_FIELD_NUMBER: _builtins.int
     ST_LOSS_PARAM_FIELD_NUMBER: _builtins.int
@@ -581,8 +583,12 @@ class LayerParameter(_message.Message):
     INTERP_PARAM_FIELD_NUMBER: _builtins.int
     SEG_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     FILTER_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTNET_GROUNDTRUTH_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTNET_AUGMENTATION_PARAM_FIELD_NUMBER: _builtins.int
     UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
     ELTWISE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
+    MERGECROP_PARAM_FIELD_NUMBER: _builtins.int
+    AFFINITY_PARAM_FIELD_NUMBER: _builtins.int
     DETECTION_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     DETECTION_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     BOX_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
@@ -603,6 +609,7 @@ class LayerParameter(_message.Message):
     CHANNEL_SCALE_PARAM_FIELD_NUMBER: _builtins.int
     LABEL_SPECIFIC_ADD_PARAM_FIELD_NUMBER: _builtins.int
     FLIP_PARAM_FIELD_NUMBER: _builtins.int
+    CUDNN_BATCH_NORM_PARAM_FIELD_NUMBER: _builtins.int
     FOCAL_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     CORRELATION_PARAM_FIELD_NUMBER: _builtins.int
     L1_LOSS_PARAM_FIELD_NUMBER: _builtins.int
@@ -739,6 +746,10 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def segmentation_evaluate_param(self) -> Global___SegmentationEvaluateParameter: ...
     @_builtins.property
+    def color_conv_param(self) -> Global___ColorConvParameter: ...
+    @_builtins.property
+    def sum_param(self) -> Global___SumParameter: ...
+    @_builtins.property
     def squeezedet_param(self) -> Global___SqueezeDetLossParameter:
         """[148]"""
 
@@ -783,11 +794,23 @@ class LayerParameter(_message.Message):
         """[149]"""
 
     @_builtins.property
+    def detectnet_groundtruth_param(self) -> Global___DetectNetGroundTruthParameter: ...
+    @_builtins.property
+    def detectnet_augmentation_param(self) -> Global___DetectNetAugmentationParameter: ...
+    @_builtins.property
     def unpooling_param(self) -> Global___UnpoolingParameter:
         """[44]"""
 
     @_builtins.property
     def eltwise_accuracy_param(self) -> Global___EltwiseAccuracyParameter: ...
+    @_builtins.property
+    def mergecrop_param(self) -> Global___MergeCropParameter:
+        """[147]"""
+
+    @_builtins.property
+    def affinity_param(self) -> Global___AffinityParameter:
+        """[148]"""
+
     @_builtins.property
     def detection_loss_param(self) -> Global___DetectionLossParameter:
         """[149, yolov2: 200]"""
@@ -855,6 +878,10 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def flip_param(self) -> Global___FlipParameter:
         """[212]"""
+
+    @_builtins.property
+    def cudnn_batch_norm_param(self) -> Global___CuDNNBatchNormParameter:
+        """[200]"""
 
     @_builtins.property
     def focal_loss_param(self) -> Global___FocalLossParameter:
@@ -1185,6 +1212,8 @@ class LayerParameter(_message.Message):
         region_loss_param: Global___RegionLossParameter | None = ...,
         yolo_seg_param: Global___YoloSegParameter | None = ...,
         segmentation_evaluate_param: Global___SegmentationEvaluateParameter | None = ...,
+        color_conv_param: Global___ColorConvParameter | None = ...,
+        sum_param: Global___SumParameter | None = ...,
         squeezedet_param: Global___SqueezeDetLossParameter | None = ...,
         st_param: Global___SpatialTransformerParameter | None = ...,
         st_loss_param: Global___STLossParameter | None = ...,
@@ -1199,8 +1228,12 @@ class LayerParameter(_message.Message):
         interp_param: Global___InterpParameter | None = ...,
         seg_accuracy_param: Global___SegAccuracyParameter | None = ...,
         filter_param: Global___FilterParameter | None = ...,
+        detectnet_groundtruth_param: Global___DetectNetGroundTruthParameter | None = ...,
+        detectnet_augmentation_param: Global___DetectNetAugmentationParameter | None = ...,
         unpooling_param: Global___UnpoolingParameter | None = ...,
         eltwise_accuracy_param: Global___EltwiseAccuracyParameter | None = ...,
+        mergecrop_param: Global___MergeCropParameter | None = ...,
+        affinity_param: Global___AffinityParameter | None = ...,
         detection_loss_param: Global___DetectionLossParameter | None = ...,
         detection_accuracy_param: Global___DetectionAccuracyParameter | None = ...,
         box_output_param: Global___BoxOutputParameter | None = ...,
@@ -1221,6 +1254,7 @@ class LayerParameter(_message.Message):
         channel_scale_param: Global___ChannelScaleParameter | None = ...,
         label_specific_add_param: Global___LabelSpecificAddParameter | None = ...,
         flip_param: Global___FlipParameter | None = ...,
+        cudnn_batch_norm_param: Global___CuDNNBatchNormParameter | None = ...,
         focal_loss_param: Global___FocalLossParameter | None = ...,
         correlation_param: Global___CorrelationParameter | None = ...,
         l1_loss_param: Global___L1LossParameter | None = ...,
@@ -1336,9 +1370,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "affinity_param", b"affinity_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "color_conv_param", b"color_conv_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "cudnn_batch_norm_param", b"cudnn_batch_norm_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "detectnet_augmentation_param", b"detectnet_augmentation_param", "detectnet_groundtruth_param", b"detectnet_groundtruth_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mergecrop_param", b"mergecrop_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "sum_param", b"sum_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "affinity_param", b"affinity_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "color_conv_param", b"color_conv_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "cudnn_batch_norm_param", b"cudnn_batch_norm_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "detectnet_augmentation_param", b"detectnet_augmentation_param", "detectnet_groundtruth_param", b"detectnet_groundtruth_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mergecrop_param", b"mergecrop_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "sum_param", b"sum_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2945,6 +2979,11 @@ class PoolingParameter(_message.Message):
     CEIL: PoolingParameter.RoundMode.ValueType  # 0
     FLOOR: PoolingParameter.RoundMode.ValueType  # 1
 
+    PAD_TYPE_FIELD_NUMBER: _builtins.int
+    PAD_L_FIELD_NUMBER: _builtins.int
+    PAD_R_FIELD_NUMBER: _builtins.int
+    PAD_T_FIELD_NUMBER: _builtins.int
+    PAD_B_FIELD_NUMBER: _builtins.int
     AVG_INCLUDE_PAD_FIELD_NUMBER: _builtins.int
     CEIL_MODE_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
@@ -2960,6 +2999,11 @@ class PoolingParameter(_message.Message):
     ENGINE_FIELD_NUMBER: _builtins.int
     GLOBAL_POOLING_FIELD_NUMBER: _builtins.int
     ROUND_MODE_FIELD_NUMBER: _builtins.int
+    pad_type: _builtins.int
+    pad_l: _builtins.int
+    pad_r: _builtins.int
+    pad_t: _builtins.int
+    pad_b: _builtins.int
     avg_include_pad: _builtins.bool
     """[13]"""
     ceil_mode: _builtins.bool
@@ -2980,6 +3024,11 @@ class PoolingParameter(_message.Message):
     def __init__(
         self,
         *,
+        pad_type: _builtins.int | None = ...,
+        pad_l: _builtins.int | None = ...,
+        pad_r: _builtins.int | None = ...,
+        pad_t: _builtins.int | None = ...,
+        pad_b: _builtins.int | None = ...,
         avg_include_pad: _builtins.bool | None = ...,
         ceil_mode: _builtins.bool | None = ...,
         pool: Global___PoolingParameter.PoolMethod.ValueType | None = ...,
@@ -2996,9 +3045,9 @@ class PoolingParameter(_message.Message):
         global_pooling: _builtins.bool | None = ...,
         round_mode: Global___PoolingParameter.RoundMode.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_b", b"pad_b", "pad_h", b"pad_h", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_t", b"pad_t", "pad_type", b"pad_type", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_b", b"pad_b", "pad_h", b"pad_h", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_t", b"pad_t", "pad_type", b"pad_type", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -7399,6 +7448,41 @@ class FocalLossParameter(_message.Message):
 Global___FocalLossParameter: _TypeAlias = FocalLossParameter  # noqa: Y015
 
 @_typing.final
+class CuDNNBatchNormParameter(_message.Message):
+    """Messages and fields of hujie-frank/GENet. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROZEN_FIELD_NUMBER: _builtins.int
+    MOMENTUM_FIELD_NUMBER: _builtins.int
+    EPS_FIELD_NUMBER: _builtins.int
+    SCALE_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    frozen: _builtins.bool
+    momentum: _builtins.float
+    eps: _builtins.float
+    @_builtins.property
+    def scale_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        frozen: _builtins.bool | None = ...,
+        momentum: _builtins.float | None = ...,
+        eps: _builtins.float | None = ...,
+        scale_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "eps", b"eps", "frozen", b"frozen", "momentum", b"momentum", "scale_filler", b"scale_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "eps", b"eps", "frozen", b"frozen", "momentum", b"momentum", "scale_filler", b"scale_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CuDNNBatchNormParameter: _TypeAlias = CuDNNBatchNormParameter  # noqa: Y015
+
+@_typing.final
 class ProposalParameter(_message.Message):
     """Messages and fields of happynear/caffe-windows. A number in brackets is the fork's, where another fork had it first."""
 
@@ -8218,6 +8302,68 @@ class DetectionAccuracyParameter(_message.Message):
 Global___DetectionAccuracyParameter: _TypeAlias = DetectionAccuracyParameter  # noqa: Y015
 
 @_typing.final
+class MergeCropParameter(_message.Message):
+    """Messages and fields of naibaf7/caffe. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _MergeOp:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _MergeOpEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[MergeCropParameter._MergeOp.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STACK: MergeCropParameter._MergeOp.ValueType  # 0
+        ADD: MergeCropParameter._MergeOp.ValueType  # 1
+
+    class MergeOp(_MergeOp, metaclass=_MergeOpEnumTypeWrapper): ...
+    STACK: MergeCropParameter.MergeOp.ValueType  # 0
+    ADD: MergeCropParameter.MergeOp.ValueType  # 1
+
+    OPERATION_FIELD_NUMBER: _builtins.int
+    FORWARD_FIELD_NUMBER: _builtins.int
+    BACKWARD_FIELD_NUMBER: _builtins.int
+    operation: Global___MergeCropParameter.MergeOp.ValueType
+    @_builtins.property
+    def forward(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]: ...
+    @_builtins.property
+    def backward(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]: ...
+    def __init__(
+        self,
+        *,
+        operation: Global___MergeCropParameter.MergeOp.ValueType | None = ...,
+        forward: _abc.Iterable[_builtins.bool] | None = ...,
+        backward: _abc.Iterable[_builtins.bool] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backward", b"backward", "forward", b"forward", "operation", b"operation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MergeCropParameter: _TypeAlias = MergeCropParameter  # noqa: Y015
+
+@_typing.final
+class AffinityParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def offset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        offset: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AffinityParameter: _TypeAlias = AffinityParameter  # noqa: Y015
+
+@_typing.final
 class UnpoolingParameter(_message.Message):
     """Messages and fields of HyeonwooNoh/caffe (DeconvNet). A number in brackets is the fork's, where another fork had it first."""
 
@@ -8310,6 +8456,143 @@ class EltwiseAccuracyParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EltwiseAccuracyParameter: _TypeAlias = EltwiseAccuracyParameter  # noqa: Y015
+
+@_typing.final
+class DetectNetGroundTruthParameter(_message.Message):
+    """Messages and fields of NVIDIA/caffe 0.15 and 0.17. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _GridboxType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _GridboxTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DetectNetGroundTruthParameter._GridboxType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        GRIDBOX_MAX: DetectNetGroundTruthParameter._GridboxType.ValueType  # 0
+        GRIDBOX_MIN: DetectNetGroundTruthParameter._GridboxType.ValueType  # 1
+
+    class GridboxType(_GridboxType, metaclass=_GridboxTypeEnumTypeWrapper): ...
+    GRIDBOX_MAX: DetectNetGroundTruthParameter.GridboxType.ValueType  # 0
+    GRIDBOX_MIN: DetectNetGroundTruthParameter.GridboxType.ValueType  # 1
+
+    @_typing.final
+    class ClassMapping(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SRC_FIELD_NUMBER: _builtins.int
+        DST_FIELD_NUMBER: _builtins.int
+        src: _builtins.int
+        dst: _builtins.int
+        def __init__(
+            self,
+            *,
+            src: _builtins.int | None = ...,
+            dst: _builtins.int | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["dst", b"dst", "src", b"src"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["dst", b"dst", "src", b"src"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STRIDE_FIELD_NUMBER: _builtins.int
+    SCALE_CVG_FIELD_NUMBER: _builtins.int
+    GRIDBOX_TYPE_FIELD_NUMBER: _builtins.int
+    MAX_CVG_LEN_FIELD_NUMBER: _builtins.int
+    MIN_CVG_LEN_FIELD_NUMBER: _builtins.int
+    IMAGE_SIZE_X_FIELD_NUMBER: _builtins.int
+    IMAGE_SIZE_Y_FIELD_NUMBER: _builtins.int
+    OBJ_NORM_FIELD_NUMBER: _builtins.int
+    CROP_BBOXES_FIELD_NUMBER: _builtins.int
+    OBJECT_CLASS_FIELD_NUMBER: _builtins.int
+    stride: _builtins.int
+    scale_cvg: _builtins.float
+    gridbox_type: Global___DetectNetGroundTruthParameter.GridboxType.ValueType
+    max_cvg_len: _builtins.int
+    min_cvg_len: _builtins.int
+    image_size_x: _builtins.int
+    image_size_y: _builtins.int
+    obj_norm: _builtins.bool
+    crop_bboxes: _builtins.bool
+    @_builtins.property
+    def object_class(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectNetGroundTruthParameter.ClassMapping]: ...
+    def __init__(
+        self,
+        *,
+        stride: _builtins.int | None = ...,
+        scale_cvg: _builtins.float | None = ...,
+        gridbox_type: Global___DetectNetGroundTruthParameter.GridboxType.ValueType | None = ...,
+        max_cvg_len: _builtins.int | None = ...,
+        min_cvg_len: _builtins.int | None = ...,
+        image_size_x: _builtins.int | None = ...,
+        image_size_y: _builtins.int | None = ...,
+        obj_norm: _builtins.bool | None = ...,
+        crop_bboxes: _builtins.bool | None = ...,
+        object_class: _abc.Iterable[Global___DetectNetGroundTruthParameter.ClassMapping] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["crop_bboxes", b"crop_bboxes", "gridbox_type", b"gridbox_type", "image_size_x", b"image_size_x", "image_size_y", b"image_size_y", "max_cvg_len", b"max_cvg_len", "min_cvg_len", b"min_cvg_len", "obj_norm", b"obj_norm", "scale_cvg", b"scale_cvg", "stride", b"stride"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crop_bboxes", b"crop_bboxes", "gridbox_type", b"gridbox_type", "image_size_x", b"image_size_x", "image_size_y", b"image_size_y", "max_cvg_len", b"max_cvg_len", "min_cvg_len", b"min_cvg_len", "obj_norm", b"obj_norm", "object_class", b"object_class", "scale_cvg", b"scale_cvg", "stride", b"stride"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectNetGroundTruthParameter: _TypeAlias = DetectNetGroundTruthParameter  # noqa: Y015
+
+@_typing.final
+class DetectNetAugmentationParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CROP_PROB_FIELD_NUMBER: _builtins.int
+    SHIFT_X_FIELD_NUMBER: _builtins.int
+    SHIFT_Y_FIELD_NUMBER: _builtins.int
+    SCALE_PROB_FIELD_NUMBER: _builtins.int
+    SCALE_MIN_FIELD_NUMBER: _builtins.int
+    SCALE_MAX_FIELD_NUMBER: _builtins.int
+    FLIP_PROB_FIELD_NUMBER: _builtins.int
+    ROTATION_PROB_FIELD_NUMBER: _builtins.int
+    MAX_ROTATE_DEGREE_FIELD_NUMBER: _builtins.int
+    HUE_ROTATION_PROB_FIELD_NUMBER: _builtins.int
+    HUE_ROTATION_FIELD_NUMBER: _builtins.int
+    DESATURATION_PROB_FIELD_NUMBER: _builtins.int
+    DESATURATION_MAX_FIELD_NUMBER: _builtins.int
+    crop_prob: _builtins.float
+    shift_x: _builtins.int
+    shift_y: _builtins.int
+    scale_prob: _builtins.float
+    scale_min: _builtins.float
+    scale_max: _builtins.float
+    flip_prob: _builtins.float
+    rotation_prob: _builtins.float
+    max_rotate_degree: _builtins.float
+    hue_rotation_prob: _builtins.float
+    hue_rotation: _builtins.float
+    desaturation_prob: _builtins.float
+    desaturation_max: _builtins.float
+    def __init__(
+        self,
+        *,
+        crop_prob: _builtins.float | None = ...,
+        shift_x: _builtins.int | None = ...,
+        shift_y: _builtins.int | None = ...,
+        scale_prob: _builtins.float | None = ...,
+        scale_min: _builtins.float | None = ...,
+        scale_max: _builtins.float | None = ...,
+        flip_prob: _builtins.float | None = ...,
+        rotation_prob: _builtins.float | None = ...,
+        max_rotate_degree: _builtins.float | None = ...,
+        hue_rotation_prob: _builtins.float | None = ...,
+        hue_rotation: _builtins.float | None = ...,
+        desaturation_prob: _builtins.float | None = ...,
+        desaturation_max: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["crop_prob", b"crop_prob", "desaturation_max", b"desaturation_max", "desaturation_prob", b"desaturation_prob", "flip_prob", b"flip_prob", "hue_rotation", b"hue_rotation", "hue_rotation_prob", b"hue_rotation_prob", "max_rotate_degree", b"max_rotate_degree", "rotation_prob", b"rotation_prob", "scale_max", b"scale_max", "scale_min", b"scale_min", "scale_prob", b"scale_prob", "shift_x", b"shift_x", "shift_y", b"shift_y"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crop_prob", b"crop_prob", "desaturation_max", b"desaturation_max", "desaturation_prob", b"desaturation_prob", "flip_prob", b"flip_prob", "hue_rotation", b"hue_rotation", "hue_rotation_prob", b"hue_rotation_prob", "max_rotate_degree", b"max_rotate_degree", "rotation_prob", b"rotation_prob", "scale_max", b"scale_max", "scale_min", b"scale_min", "scale_prob", b"scale_prob", "shift_x", b"shift_x", "shift_y", b"shift_y"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectNetAugmentationParameter: _TypeAlias = DetectNetAugmentationParameter  # noqa: Y015
 
 @_typing.final
 class FilterParameter(_message.Message):
@@ -8823,6 +9106,74 @@ class SqueezeDetLossParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SqueezeDetLossParameter: _TypeAlias = SqueezeDetLossParameter  # noqa: Y015
+
+@_typing.final
+class SumParameter(_message.Message):
+    """pad_type: 0, or 1 for TensorFlow's SAME."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AXIS_FIELD_NUMBER: _builtins.int
+    KEEPDIMS_FIELD_NUMBER: _builtins.int
+    keepdims: _builtins.bool
+    @_builtins.property
+    def axis(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        axis: _abc.Iterable[_builtins.int] | None = ...,
+        keepdims: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["keepdims", b"keepdims"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "keepdims", b"keepdims"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumParameter: _TypeAlias = SumParameter  # noqa: Y015
+
+@_typing.final
+class ColorConvParameter(_message.Message):
+    """Messages and fields of yjxiong/caffe. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _ColorSpace:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ColorSpaceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ColorConvParameter._ColorSpace.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        BGR: ColorConvParameter._ColorSpace.ValueType  # 0
+        RGB: ColorConvParameter._ColorSpace.ValueType  # 1
+        XYZ: ColorConvParameter._ColorSpace.ValueType  # 2
+        Lab: ColorConvParameter._ColorSpace.ValueType  # 3
+        Gray: ColorConvParameter._ColorSpace.ValueType  # 5
+
+    class ColorSpace(_ColorSpace, metaclass=_ColorSpaceEnumTypeWrapper): ...
+    BGR: ColorConvParameter.ColorSpace.ValueType  # 0
+    RGB: ColorConvParameter.ColorSpace.ValueType  # 1
+    XYZ: ColorConvParameter.ColorSpace.ValueType  # 2
+    Lab: ColorConvParameter.ColorSpace.ValueType  # 3
+    Gray: ColorConvParameter.ColorSpace.ValueType  # 5
+
+    INPUT_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    input: Global___ColorConvParameter.ColorSpace.ValueType
+    output: Global___ColorConvParameter.ColorSpace.ValueType
+    def __init__(
+        self,
+        *,
+        input: Global___ColorConvParameter.ColorSpace.ValueType | None = ...,
+        output: Global___ColorConvParameter.ColorSpace.ValueType | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "output", b"output"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "output", b"output"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ColorConvParameter: _TypeAlias = ColorConvParameter  # noqa: Y015
 
 @_typing.final
 class ReorgParameter(_message.Message):

@@ -220,6 +220,26 @@ class Log(Neuron):
         return self.factor * param.scale / (param.shift + param.scale * x)
 
 
+class Mish(Neuron):
+    """y = x t with t = tanh(ln(1 + e^x)); dx = dy (t + x (1 - t^2) / (1 + e^-x)). Raises no LayerError.
+
+    bottom: x (any shape). top: y (the same shape); may be in place.
+
+    Source: troyliu0105's mish_layer.cpp (Misra, 2019). Synopsys' uses e^x below -20 and x above 20 for the logarithm.
+    """
+
+    type = "Mish"
+    kernel = "mish"
+
+    def value(self, x: Array, out: Array) -> None:
+        np.multiply(x, np.tanh(np.logaddexp(x, 0)), out=out)
+
+    def slope(self, x: Array) -> Array:
+        t = np.tanh(np.logaddexp(x, 0))
+        slope: Array = t + x * (1 - t * t) * sigmoid(x)
+        return slope
+
+
 class NegReLU(Neuron):
     """y = min(x, 0); dx = dy where x < 0, else 0. Raises no LayerError.
 

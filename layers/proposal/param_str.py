@@ -56,10 +56,18 @@ class StandIn(Layer):
         return ()
 
     def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
-        layer_parameters(self)
+        self.check_param_str()
         if self.param.type == "Python":  # the originals fill their tops by position
             self._check_tops()
         super().connect(bottom, top, is_set_up)
+
+    def check_param_str(self) -> None:
+        """Raise LayerError for a param_str that the layer cannot read: here one that is no mapping, or has unknown keys."""
+        layer_parameters(self)
+
+    def given_text(self) -> str:
+        """Return param_str; what a caller has set since construction as param_str or param_str_ takes precedence."""
+        return self.param_str if self.param_str != self.param.python_param.param_str else self.param_str_
 
     def _check_tops(self) -> None:
         tops = self.param.top
@@ -123,11 +131,9 @@ class StandIn(Layer):
 def layer_parameters(layer: StandIn) -> dict[str, Any]:
     """Return a layer's param_str as a dict.
 
-    An attribute param_str or param_str_ set since construction takes precedence. Raises LayerError for text that is not a
-    mapping, and for keys that the layer does not know.
+    Raises LayerError for text that is not a mapping, and for keys that the layer does not know.
     """
-    written = layer.param.python_param.param_str
-    text = layer.param_str if layer.param_str != written else layer.param_str_
+    text = layer.given_text()
     try:
         values = read_yaml(text)
     except Error as error:

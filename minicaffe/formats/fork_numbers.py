@@ -26,6 +26,7 @@ MAKEFILE, HAPPYNEAR, TIANZHI = "frcnn (makefile)", "caffe-windows (happynear)", 
 SEGNET, NOH, PSPNET, DEEPLAB = "SegNet", "DeconvNet", "PSPNet", "DeepLab"
 FLOWNET, SPATIAL, YDWEN, SPHEREFACE = "FlowNet", "SpatialTransformerLayer", "caffe-face", "SphereFace"
 MNC, UNSKY, NVIDIA_15, CRF_RNN, PRUNING = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15", "CRF-RNN", "channel-pruning"
+NAIBAF7, GENET = "naibaf7's Caffe", "GENet"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL, BUTD, SOEAVER)
@@ -38,6 +39,7 @@ Numbers = dict[int, tuple[str, ...]]
 
 NUMBERS: dict[str, Numbers] = {
     "accum_param": {160: (FLOWNET,), 91026: (OURS,)},
+    "affinity_param": {148: (NAIBAF7,), 93002: (OURS,)},
     "annotated_data_param": {200: SSDS, 217: (MAKEFILE,)},
     "augmentation_param": {149: (FLOWNET,), 91060: (OURS,)},
     "bbox_reg_param": {154: (MSCNN,), 150: (CASCADE,), 91154: (OURS,)},
@@ -49,6 +51,7 @@ NUMBERS: dict[str, Numbers] = {
     "coeff_schedule_param": {148: (FLOWNET,), 91061: (OURS,)},
     "continuation_indicator_param": {201: (CRNN,), 158: (DEEP_DETECT,), 91011: (OURS,)},
     "correlation_param": {150: (FLOWNET,), 91020: (OURS,)},
+    "cudnn_batch_norm_param": {200: (GENET,), 93003: (OURS,)},
     "ctc_decoder_param": {149: (CHWICK,), 158: (CAFFE_OCR,), 91010: (OURS,)},
     "ctc_loss_param": {148: (CHWICK,), 157: (DEEP_DETECT,), 159: (CAFFE_OCR,), 200: (CRNN,), 91009: (OURS,)},
     "deformable_convolution_param": {229: (MAKEFILE, OURS), 999: (UNSKY, SOEAVER)},
@@ -84,6 +87,7 @@ NUMBERS: dict[str, Numbers] = {
     "lstm_param": {201: (JLSTM,), 140: (CTPN,), 8266711: (CAFFE_OCR,), 91013: (OURS,)},
     "margin_inner_product_param": {147: (SPHEREFACE,), 232: (HAPPYNEAR,), 20008: (SOEAVER,), 91036: (OURS,)},
     "mean_param": {154: (FLOWNET,), 91022: (OURS,)},
+    "mergecrop_param": {147: (NAIBAF7,), 93001: (OURS,)},
     "multi_stage_meanfield_param": {146: (CRF_RNN,), 91042: (OURS,)},
     "multibox_loss_param": {201: SSDS, 215: (MAKEFILE,)},
     "norm_param": {206: SSDS, 149: (OPENCV,), 209: (MAKEFILE,)},
@@ -133,6 +137,8 @@ DEEPLAB_NUMBERS = {f"{name}_param": number for number, name in enumerate(_DEEPLA
 """DeepLab's blocks, which are numbered in another order than everywhere else."""
 
 _OWN = {
+    "DetectNetTransformation": ("detectnet_groundtruth_param", "detectnet_augmentation_param"),
+    "AutoCrop": ("crop_param",), "ImageLabelmapData": ("image_data_param",),
     "AnnotatedData": ("annotated_data_param", "data_param"), "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"),
     "BoxData": ("data_param",), "BoxOutput": ("bbox_reg_param", "box_output_param"),
     "ConvolutionDepthwise": ("convolution_param",), "CrossConvolution": ("convolution_param",),

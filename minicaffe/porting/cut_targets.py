@@ -167,6 +167,8 @@ def pooling_method(layer: Pooling, bottoms: Sequence[Shape], tops: Sequence[Shap
     param = layer.param.pooling_param
     if param.pool not in (param.MAX, param.AVE):
         yield "pooling_param.pool", f"{param.PoolMethod.Name(param.pool)}, MAX or AVE only"
+    if not layer.has_even_pads:
+        yield "pooling_param", "the padding after the map differs from the one before it"
 
 
 def cann_pooling(layer: Pooling, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Beyond:

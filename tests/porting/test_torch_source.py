@@ -81,6 +81,8 @@ LAYERS = [
     '"Clip" clip_param { min: -0.3 max: 0.8 }',
     '"HardSigmoid"',
     '"ReLU6" relu6_param { negative_slope: 0.2 }',
+    '"Pooling" pooling_param { kernel_size: 2 stride: 1 pad_type: 1 }',
+    '"Mish"',
     '"Swish" swish_param { beta: 1.5 }',
     '"Swish"',
     '"Reduction" reduction_param { operation: SUMSQ axis: 1 coeff: 0.5 }',
@@ -101,6 +103,7 @@ LAYERS = [
     '"MVN" mvn_param { normalize_variance: false }',
     '"BN" bn_param { eps: 0.01 } param {} param {} param {} param {}',
     '"BN" bn_param { frozen: true } param {} param {} param {} param {}',
+    '"CuDNNBatchNorm" cudnn_batch_norm_param { eps: 0.01 }',
     '"BN" bn_param { bn_mode: INFERENCE scale_filler { type: "gaussian" std: 1 } shift_filler { type: "gaussian" std: 1 } }',
     '"Upsample" upsample_param { scale: 3 }',
     '"Im2col" convolution_param { kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 dilation: 2 }',
@@ -120,7 +123,7 @@ def net_of(text: str, dims: str = "dim: 2 dim: 4 dim: 9 dim: 8") -> Net:
         if layer.type == "BatchNorm":
             for blob, value in zip(layer.blobs, (0.7, 1.9, 1.3)):
                 blob.data[...] = value * (1 + random.random(blob.shape))
-        if layer.type == "BN":
+        if layer.type in ("BN", "CuDNNBatchNorm"):
             for blob in layer.blobs:
                 blob.data[...] = 0.5 + random.random(blob.shape)
     return net
@@ -156,7 +159,7 @@ def test_a_layer(tmp_path: Path, text: str) -> None:
     net = net_of(f'layer {{ name: "y" bottom: "data" top: "y" type: {text} }}')
     names = check(net, tmp_path)
     assert "d data" in names
-    learnt = 0 if "BatchNorm" in text else 2 if '"BN"' in text else len(net.layers[-1].blobs)
+    learnt = 2 if '"BN"' in text or "CuDNN" in text else 0 if "BatchNorm" in text else len(net.layers[-1].blobs)
     assert len([name for name in names if name.startswith("d y.")]) == learnt
 
 

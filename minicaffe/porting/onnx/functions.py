@@ -23,6 +23,7 @@ from minicaffe.layers.neuron.functions import (
     Exp,
     HardSigmoid,
     Log,
+    Mish,
     Power,
     ReLU6,
     Sigmoid,
@@ -35,7 +36,7 @@ from minicaffe.layers.neuron.relu import PReLU, ReLU
 from minicaffe.layers.pool.unpooling import MAX as MAX_UNPOOLING
 from minicaffe.layers.pool.unpooling import Unpooling, Upsample
 from minicaffe.layers.shape.concat import Concat, Slice
-from minicaffe.layers.shape.crop import Crop, Padding
+from minicaffe.layers.shape.crop import AutoCrop, Crop, Padding
 from minicaffe.layers.shape.interp import Interp
 from minicaffe.layers.shape.items import BatchReindex, Gather, Scatter
 from minicaffe.layers.shape.rearranged import Permute, Reorg, Reverse, ShuffleChannel, Transpose
@@ -53,6 +54,7 @@ def _one_node(operator: str) -> Emitter:
 
 exports(AbsVal)(_one_node("Abs"))
 exports(BNLL)(_one_node("Softplus"))
+exports(Mish)(_one_node("Mish"))
 exports(Sigmoid)(_one_node("Sigmoid"))
 exports(TanH)(_one_node("Tanh"))
 
@@ -248,7 +250,7 @@ def reorg(g: Graph, layer: Reorg, bottom: list[Value], top: list[Dims]) -> list[
     return [g.reshape(moved, n, g("Mul", c, square), g("Div", h, [s]), g("Div", w, [s]))]
 
 
-@exports(Crop)
+@exports(AutoCrop, Crop)
 def crop(g: Graph, layer: Crop, bottom: list[Value], top: list[Dims]) -> list[str]:
     x, like = bottom
     axis = layer.param.crop_param.axis % x.rank

@@ -24,6 +24,7 @@ from minicaffe.layers.neuron.functions import (
     Exp,
     HardSigmoid,
     Log,
+    Mish,
     Power,
     ReLU6,
     Sigmoid,
@@ -33,7 +34,7 @@ from minicaffe.layers.neuron.functions import (
 )
 from minicaffe.layers.neuron.relu import ReLU
 from minicaffe.layers.shape.concat import Concat, Slice
-from minicaffe.layers.shape.crop import Crop, Padding
+from minicaffe.layers.shape.crop import AutoCrop, Crop, Padding
 from minicaffe.layers.shape.items import BatchReindex, Gather, Scatter
 from minicaffe.layers.shape.rearranged import Permute, Reorg, Reverse, ShuffleChannel, Transpose
 from minicaffe.layers.shape.reduction import Reduction, Tile
@@ -55,6 +56,7 @@ source(AbsVal)(_line("{x}.abs()"))
 source(BNLL)(_line("torch.logaddexp({x}, torch.zeros_like({x}))"))
 source(ChannelNorm)(_line("torch.linalg.vector_norm({x}, dim=1, keepdim=True)"))
 source(HardSigmoid)(_line(f"({{x}} * {SCALE} + {SHIFT}).clamp(0, 1)"))
+source(Mish)(_line("F.mish({x})"))
 source(Sigmoid)(_line("torch.sigmoid({x})"))
 source(SpatialProduct)(_line("{x} * {y}"))
 source(TanH)(_line("torch.tanh({x})"))
@@ -253,7 +255,7 @@ def padding(s: Source, layer: Padding, bottom: Sequence[str], top: Shapes) -> st
     return f"F.pad({bottom[0]}, {layer.pads * 2})"
 
 
-@source(Crop)
+@source(AutoCrop, Crop)
 def crop(s: Source, layer: Crop, bottom: Sequence[str], top: Shapes) -> str:
     axis = layer.param.crop_param.axis % len(top[0])
     x, reference = bottom

@@ -30,6 +30,7 @@ from minicaffe.layers.neuron.functions import (
     Exp,
     HardSigmoid,
     Log,
+    Mish,
     Power,
     ReLU6,
     Sigmoid,
@@ -73,6 +74,7 @@ FORMULAS: dict[type[Layer], tuple[str, Callable[[Any, float], str]]] = {
     Exp: ("base ^ (shift + scale * x)", _exp),
     HardSigmoid: ("min(1, max(0, 0.2 * x + 0.5))", lambda _, x: f"min(1, max(0, 0.2 * {signed(x)} + 0.5))"),
     Log: ("ln(shift + scale * x) / ln(base)", _log),
+    Mish: ("x * tanh(ln(1 + exp(x)))", lambda _, x: f"{number(x)} * tanh(ln(1 + exp({number(x)})))"),
     PReLU: (
         "x where x > 0, else slope * x, a learnt slope for each channel",
         lambda _, x: number(x) if x > 0 else f"slope * {signed(x)}",
@@ -132,7 +134,7 @@ def _size_inside(layer: Elementwise, x: float) -> float:
     if isinstance(layer, Exp):
         size = abs(layer.scale * x) + abs(layer.shift)
         return float(size) * math.exp(min(layer.scale * x + layer.shift, 700.0))  # exp overflows a float64 from 710 on
-    return 1.0 if isinstance(layer, Sigmoid | HardSigmoid | BNLL | Swish) else 0.0
+    return 1.0 if isinstance(layer, Sigmoid | HardSigmoid | BNLL | Mish | Swish) else 0.0
 
 
 def _slope_of_prelu(layer: PReLU, at: Index) -> float:
