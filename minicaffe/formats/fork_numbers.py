@@ -26,6 +26,7 @@ MAKEFILE, HAPPYNEAR, TIANZHI = "frcnn (makefile)", "caffe-windows (happynear)", 
 SEGNET, NOH, PSPNET, DEEPLAB = "SegNet", "DeconvNet", "PSPNet", "DeepLab"
 FLOWNET, SPATIAL, YDWEN, SPHEREFACE = "FlowNet", "SpatialTransformerLayer", "caffe-face", "SphereFace"
 MNC, UNSKY, NVIDIA_15, CRF_RNN, PRUNING = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15", "CRF-RNN", "channel-pruning"
+BROCOLLI = "brocolli's Caffe"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL, BUTD, SOEAVER)
@@ -100,6 +101,7 @@ NUMBERS: dict[str, Numbers] = {
     "region_loss_param": {600: (YOLO, OURS), 202: (YOLO2,)},
     "reorg_param": {149: (YOLO, OURS), 147: (YOLO2,)},
     "resample_param": {155: (FLOWNET,), 91023: (OURS,)},
+    "resize_param": {231: (HAPPYNEAR,), 251: (BROCOLLI, OURS)},
     "reverse_param": {143: (CTPN,), 209: (DEEP_DETECT,), 147: (CHWICK,), 160: (CAFFE_OCR,), 231: (MAKEFILE,), 91007: (OURS,)},
     "roi_align_param": {90001: (OURS,), 154: (GUIDE,)},
     "roi_pooling_param": {
@@ -120,7 +122,7 @@ NUMBERS: dict[str, Numbers] = {
     "swish_param": {160: (DEEP_DETECT,), 206: (MAKEFILE,)},
     "transpose_param": {142: (CTPN,), 145: (TIANZHI,), 230: (MAKEFILE,), 8266710: (CAFFE_OCR,), 91008: (OURS,)},
     "triplet_loss_param": {203: (HAPPYNEAR,), 91033: (OURS,)},
-    "upsample_param": {137: (SEGNET,), 150: (YOLO,), 152: (DEEP_DETECT,), 91003: (OURS,)},
+    "upsample_param": {137: (SEGNET,), 150: (YOLO,), 152: (DEEP_DETECT,), 500: (BROCOLLI,), 91003: (OURS,)},
     "writer_param": {152: (FLOWNET,), 91062: (OURS,)},
 }  # fmt: skip
 """By block: its numbers in the forks."""
@@ -156,7 +158,7 @@ _OWN = {
     "InfogainLoss": ("infogain_loss_param", "softmax_param"), "Lstm": ("lstm_param",), "LSTM": ("recurrent_param",),
     "Normalize": ("norm_param", "normalize_param"), "Proposal": ("proposal_param", "python_param"), "ReLU": ("relu_param",),
     "ReLU6": ("relu6_param",), "RNN": ("recurrent_param",), "ROIAlign": ("roi_align_param", "roi_pooling_param"),
-    "SmoothL1LossOHEM": ("smooth_l1_loss_param",), "SoftmaxWithLoss": ("softmax_param",),
+    "Resize": ("resize_param",), "SmoothL1LossOHEM": ("smooth_l1_loss_param",), "SoftmaxWithLoss": ("softmax_param",),
     "SoftmaxWithLossOHEM": ("softmax_param",), "VideoData": ("video_data_param", "image_data_param", "data_param"),
     "Warp": ("flow_warp_param",),
 }  # fmt: skip
