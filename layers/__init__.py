@@ -55,6 +55,7 @@ BUILT_IN = {
     "Convolution": "conv.convolution:Convolution",
     "Convolution3D": "forks.c3d.c3d_layers:Convolution3D",
     "ConvolutionDepthwise": "conv.convolution:DepthwiseConvolution",
+    "ConvolutionRistretto": "forks.ristretto:ConvolutionRistretto",
     "Correlation": "forks.flownet.correlation:Correlation",
     "Cosine": "neuron.functions:Cosine",
     "Crop": "shape.crop:Crop",
@@ -66,6 +67,7 @@ BUILT_IN = {
     "DecodeBBox": "forks.mscnn.cascade:DecodeBBox",
     "Deconvolution": "conv.deconvolution:Deconvolution",
     "Deconvolution3D": "forks.c3d.c3d_layers:Deconvolution3D",
+    "DeconvolutionRistretto": "forks.ristretto:DeconvolutionRistretto",
     "DeformableConvolution": "conv.deformable_convolution:DeformableConvolution",
     "DeformablePSROIPooling": "roi.deformable_psroi_pooling:DeformablePSROIPooling",
     "DenseBlock": "forks.caffe_ocr:DenseBlock",
@@ -92,6 +94,7 @@ BUILT_IN = {
     "EvalDetection": "forks.yolo.yolo_v1:EvalDetection",
     "Exp": "neuron.functions:Exp",
     "FLOWriter": "forks.flownet.flownet_layers:FLOWriter",
+    "FcRistretto": "forks.ristretto:FcRistretto",
     "Filter": "shape.items:Filter",
     "Flatten": "shape.reshape:Flatten",
     "Flip": "shape.rearranged:Flip",
@@ -125,6 +128,7 @@ BUILT_IN = {
     "Interp": "shape.interp:Interp",
     "L1Loss": "forks.flownet.flownet_layers:L1Loss",
     "LRN": "norm.lrn:LRN",
+    "LRNRistretto": "forks.ristretto:LRNRistretto",
     "LSTM": "recurrent.lstm:LSTM",
     "LSTMUnit": "recurrent.lstm:LSTMUnit",
     "LabelSpecificAdd": "forks.faces.margins:LabelSpecificAdd",
@@ -255,6 +259,9 @@ def create(
     if param.type == "Python" and "Python" not in registered:  # a "Python" that a user registered takes precedence
         kind = layer_class(param, registered, source)
     layer = kind.resolve_class(param, fork)(param, phase=phase, dtype=dtype, source=source)
+    if param.HasField("quantization_param") and "quantization_param" not in layer.param_block:
+        wrong = "only Ristretto's types read quantization_param; Intel Caffe's rounding of other types is not built"
+        raise layer.error(wrong, "quantization_param")
     layer.settings, layer.fork = settings_or_current(settings), fork
     return layer
 

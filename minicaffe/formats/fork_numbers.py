@@ -26,7 +26,7 @@ MAKEFILE, HAPPYNEAR, TIANZHI = "frcnn (makefile)", "caffe-windows (happynear)", 
 SEGNET, NOH, PSPNET, DEEPLAB = "SegNet", "DeconvNet", "PSPNet", "DeepLab"
 FLOWNET, SPATIAL, YDWEN, SPHEREFACE = "FlowNet", "SpatialTransformerLayer", "caffe-face", "SphereFace"
 MNC, UNSKY, NVIDIA_15, CRF_RNN, PRUNING = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15", "CRF-RNN", "channel-pruning"
-BROCOLLI = "brocolli's Caffe"
+BROCOLLI, RISTRETTO = "brocolli's Caffe", "Ristretto"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL, BUTD, SOEAVER)
@@ -97,6 +97,7 @@ NUMBERS: dict[str, Numbers] = {
         10001: (RFCN, OURS), 149: MS, 153: (INTEL,), 225: (MINI,), 10002: (OPENCV,), 148: (BUTD, SOEAVER, CASCADE),
         220: (HAPPYNEAR,), 240: (MAKEFILE,),
     },
+    "quantization_param": {148: (RISTRETTO, YOLO2), 158: (INTEL,), 91301: (OURS,)},
     "recurrent_param": {151: (NVIDIA,)},
     "region_loss_param": {600: (YOLO, OURS), 202: (YOLO2,)},
     "reorg_param": {149: (YOLO, OURS), 147: (YOLO2,)},
@@ -137,7 +138,10 @@ DEEPLAB_NUMBERS = {f"{name}_param": number for number, name in enumerate(_DEEPLA
 _OWN = {
     "AnnotatedData": ("annotated_data_param", "data_param"), "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"),
     "BoxData": ("data_param",), "BoxOutput": ("bbox_reg_param", "box_output_param"),
-    "ConvolutionDepthwise": ("convolution_param",), "CrossConvolution": ("convolution_param",),
+    "ConvolutionDepthwise": ("convolution_param",), "ConvolutionRistretto": ("quantization_param", "convolution_param"),
+    "DeconvolutionRistretto": ("quantization_param", "convolution_param"),
+    "FcRistretto": ("quantization_param", "inner_product_param"),
+    "LRNRistretto": ("quantization_param", "lrn_param"), "CrossConvolution": ("convolution_param",),
     "CustomData": ("data_param",),
     "CTCGreedyDecoder": ("ctc_decoder_param",), "CtcLoss": ("ctc_loss_param",), "WarpCTCLoss": ("ctc_loss_param",),
     "EuclideanLossWithIgnore": ("euclideanloss_param",), "GeneralContrastiveLoss": ("general_contrastive_loss_param",),
