@@ -149,7 +149,7 @@ _OWN = {
     "DataAugmentation": ("augmentation_param", "coeff_schedule_param"),
     "DecodeBBox": ("bbox_reg_param", "decode_bbox_param"), "Deconvolution": ("convolution_param",),
     "Deconvolution3D": ("convolution3d_param",), "GeneralTripletLoss": ("general_triplet_loss_param",),
-    "FlowAugmentation": ("augmentation_param",), "FLOWriter": ("writer_param",),
+    "FixedNeuron": ("fixed_param",), "FlowAugmentation": ("augmentation_param",), "FLOWriter": ("writer_param",),
     "GenerateAugmentationParameters": ("augmentation_param", "coeff_schedule_param"), "SpatialTransformer": ("st_param",),
     "DepthwiseConvolution": ("convolution_param",), "Im2col": ("convolution_param",), "ImageSegData": ("image_data_param",),
     "BboxAccuracy": ("bbox_reg_param",), "DetectionGroupAccuracy": ("detection_group_accuracy_param", "bbox_reg_param"),

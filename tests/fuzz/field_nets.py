@@ -44,6 +44,7 @@ NEURONS = {
     "RandomNoise": "random_noise_param {}",
     "Accum": "accum_param { top_height: 8 top_width: 9 }", "Downsample": "downsample_param { top_height: 3 top_width: 4 }",
     "BilinearInterpolate": "bilinear_interpolate_param { dst_h: 5 dst_w: 9 }", "Pad": "pad_param { pad_u: 1 pad_r: 2 }",
+    "DeephiResize": "deephi_resize_param { new_height: 5 new_width: 9 }", "FixedNeuron": "fixed_param {}",
     "PixelShuffle": "pixelshuffle_param { upscale_factor: 2 }", "Resize": "resize_param { height: 5 width: 9 }",
     "Unsqueeze": "unsqueeze_param { dim: 1 }",
     "Interp": "interp_param { height: 5 width: 9 }", "Resample": "resample_param { height: 5 width: 9 }",
