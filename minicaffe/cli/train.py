@@ -190,6 +190,7 @@ def _trainer(path: str, param: caffe_pb2.SolverParameter, options: TrainOptions,
     folder, fork = Path(path).parent, options.fork or ""
     with options.checking():
         trainer = get_solver(param, folder=folder, settings=settings, fork=fork, seed=seed, edit_net=edits)
+        options.check_net(trainer.net)
     trainer.keep = options.keep
     echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
     return trainer
