@@ -80,17 +80,19 @@ extern "C" __global__ void pool(Shape s, int samples, const void* table, const R
 
 constexpr int ROOM = 22 * 1024 / (int)sizeof(REAL);  // for a block's sums
 constexpr int AHEAD = 4;                             // rois whose numbers are read together
+constexpr int SHARES = 2;                            // warps that divide the rois of a bin
 
 // dx (N, C, H, W), completely, from dy (R, G, G, D). A block has `columns` pixels of a row of the map, in some channels of each
-// of `bins` adjacent bins. Each bin has a warp, and each channel a thread. So a warp's threads process the same pixels of the
-// same rois in adjacent channels d, and no two threads share a pixel. Sums are REAL, as in the originals.
+// of `bins` adjacent bins. Each bin has SHARES warps with sums of their own, and each channel a thread. So a warp's threads
+// process the same pixels of the same rois in adjacent channels d, and no two threads share a pixel's sum. At the end the sums
+// are added, in order. So each sum has one order, whatever the timing. Sums are REAL, as in the originals.
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 3)
 backward(Shape s, int samples, const void* table, const REAL* steps, const int* images, int bins, int columns, const REAL* dy, REAL* dx) {
   __shared__ REAL sums[ROOM];
   __shared__ Hits hits;
   const Tables t = {s.rois, s.pooled_h, samples, (const Extent*)table, steps};
   const int group = t.group, dim = s.channels / (group * group), parts = (dim + WARP - 1) / WARP;
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, share = warp / bins;
   int rest = blockIdx.x;
   const auto index = [&rest](int count) {
     const int i = rest % count;
@@ -98,10 +100,11 @@ backward(Shape s, int samples, const void* table, const REAL* steps, const int* 
     return i;
   };
   const int h = index(s.height), first = index((s.width + columns - 1) / columns) * columns;
-  const int gw = index((group + bins - 1) / bins) * bins + warp, gh = index(group);
+  const int gw = index((group + bins - 1) / bins) * bins + warp % bins, gh = index(group);
   const int part = index(parts), image = rest, d0 = dim * part / parts, depth = dim * (part + 1) / parts - d0;
   const Span across = {first, min(first + columns, s.width)};
   const int stride = ((dim + parts - 1) / parts) | 1;  // odd, so that a channel's pixels lie in different banks
+  const REAL* from = dy + (gh * group + gw) * dim + d0 + lane;
   REAL* plane = sums + (warp * columns - first) * stride;  // of the warp, indexed by the map's columns
   const bool ours = gw < group && lane < depth;
   if (ours)
@@ -111,7 +114,7 @@ backward(Shape s, int samples, const void* table, const REAL* steps, const int* 
     __syncthreads();  // until all have read the last section's list
     BLOCK_LOOP(k, some) hits.number[k] = images[start + k] == image ? row_part(s, t.bin_at(start + k, gh, 0), h) : REAL(-1);
     const int count = list_hits(hits, some);
-    for (int i = 0; ours && i < count; i += AHEAD) {
+    for (int i = share * AHEAD; ours && i < count; i += SHARES * AHEAD) {
       Bin bin[AHEAD];
       REAL row[AHEAD], value[AHEAD];
 #pragma unroll
@@ -119,7 +122,7 @@ backward(Shape s, int samples, const void* table, const REAL* steps, const int* 
         const int place = hits.list[min(i + k, count - 1)], r = start + place;  // valid past the end too, which saves a branch
         row[k] = hits.number[place];
         bin[k] = t.bin_at(r, gh, gw);
-        value[k] = dy[(((unsigned)r * group + gh) * group + gw) * dim + d0 + lane];
+        value[k] = from[(unsigned)r * s.channels];
       }
 #pragma unroll
       for (int k = 0; k < AHEAD; ++k)
@@ -127,9 +130,13 @@ backward(Shape s, int samples, const void* table, const REAL* steps, const int* 
     }
   }
   __syncthreads();
-  if (gw < group)
+  if (gw < group && !share)
     for (int d = 0; d < depth; ++d) {
       const unsigned line = ((((unsigned)image * dim + d0 + d) * group + gh) * group + gw) * s.height + h;
-      for (int w = across.first + lane; w < across.end; w += WARP) dx[line * s.width + w] = plane[w * stride + d];
+      for (int w = across.first + lane; w < across.end; w += WARP) {
+        REAL sum = plane[w * stride + d];
+        for (int other = 1; other < SHARES; ++other) sum += plane[(other * bins * columns + w) * stride + d];
+        dx[line * s.width + w] = sum;
+      }
     }
 }

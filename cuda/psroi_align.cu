@@ -2,7 +2,7 @@
 #include "roi.cuh"
 
 // Clipped to [0, size - 1]. A bin's samples: start + 1, 2, ... steps, below end.
-struct Extent {
+struct alignas(2 * sizeof(REAL)) Extent {
   REAL start, end;
 };
 

@@ -16,7 +16,7 @@ struct Shape {
 };
 
 // Pixels [first, end) of one axis.
-struct Span {
+struct alignas(8) Span {
   int first, end;
 };
 

@@ -28,11 +28,11 @@ BIN = 8
 SHARED = 47 * 1024
 """Bytes of shared memory for backward's planes of the map: CELLS of roi.cuh."""
 
-WARP, ROOM = 32, 22 * 1024
-"""WARP and the bytes of ROOM of psroi.cuh."""
+WARP, ROOM, PS_SHARES = 32, 22 * 1024, 2
+"""WARP, the bytes of ROOM, and SHARES of psroi.cuh."""
 
-SIDE, EACH, WARPS = 4, 2, 4
-"""SIDE, EACH and WARPS of roi_means.cuh."""
+SIDE, EACH, TILES, SHARES = 4, 2, 2, 4
+"""SIDE, EACH, TILES and SHARES of roi_means.cuh."""
 
 LEAST_WARPS, MOST_WARPS = 4, 8
 """Warps that divide the rois of some rows, in the backward of maxima: MOST_WARPS of roi_winners.cuh. A wide row has fewer."""
@@ -155,14 +155,14 @@ class Means:
 
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """Compute dx (N, C, H, W): each dy at the pixels of its samples."""
-        parts, across = -(-sizes.channels // (WARP * EACH)), -(-sizes.width // (SIDE * WARPS))
+        parts, across = -(-sizes.channels // (WARP * EACH)), -(-sizes.width // (SIDE * TILES))
         blocks = sizes.images * parts * across * tiles_of(sizes.height)
         source, to = dy.device_diff("read"), dx.device_diff("write")
         for first, part, tables in self._tables(sizes, rois, bad):
             at = source + first * sizes.channels * sizes.bins * self.dtype.itemsize
             by_bin = self.scratch.transposed(part.rois, sizes.channels, sizes.bins, at)
             arguments = *part, *tables, int(first > 0), by_bin, to
-            launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (WARP * WARPS, 1, 1), *arguments)
+            launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (WARP * TILES * SHARES, 1, 1), *arguments)
 
     def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Iterator[tuple[int, Sizes, tuple[int, int]]]:
         """Yield (first roi, sizes of a part of the rois, addresses of its tables), part after part."""
@@ -200,14 +200,15 @@ class PositionSensitive:
         """Compute dx (N, D * G * G, H, W): each dy at the pixels that its bin read."""
         arguments, group, dim = self._bins(sizes, rois, bad), sizes.pooled_w, sizes.channels // sizes.bins
         parts = -(-dim // WARP)
-        room = ROOM // self.dtype.itemsize // (-(-dim // parts) | 1)  # pixels of one channel, in all bins of a block
+        room = ROOM // self.dtype.itemsize // PS_SHARES // (-(-dim // parts) | 1)  # pixels of one channel, in a block's bins
         columns = -(-sizes.width // -(-sizes.width // room))
-        across = -(-group // max(1, min(room // columns, 8)))  # blocks for each row of bins; 8 is MOST_THREADS / WARP
+        most = min(room // columns, 8 // PS_SHARES)  # bins of a block; 8 is MOST_THREADS / WARP
+        across = -(-group // max(1, most))  # blocks for each row of bins
         bins = -(-group // across)
         blocks = sizes.images * parts * group * across * -(-sizes.width // columns) * sizes.height
         by_channel = self.scratch.transposed(sizes.rois, dim, sizes.bins, dy.device_diff("read"))
         last = bins, columns, by_channel, dx.device_diff("write")
-        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (bins * WARP, 1, 1), *arguments, *last)
+        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (bins * PS_SHARES * WARP, 1, 1), *arguments, *last)
 
     def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[float, ...]:
         """Compute the table. Return the first arguments of pool and backward."""

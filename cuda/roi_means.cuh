@@ -11,8 +11,9 @@
 
 constexpr int SIDE = 4;   // a thread of backward has a tile of SIDE x SIDE pixels,
 constexpr int EACH = 2;   // in EACH channels
-constexpr int WARPS = 4;  // a block has WARPS adjacent tiles
-constexpr int RESIDENT = sizeof(REAL) == 4 ? 5 : 3;  // blocks of backward on a multiprocessor at a time, without spilled registers
+constexpr int TILES = 2;  // a block has TILES adjacent tiles,
+constexpr int SHARES = 4;  // and SHARES warps for each tile, which divide the rois
+constexpr int RESIDENT = sizeof(REAL) == 4 ? 3 : 1;  // blocks of backward on a multiprocessor at a time, without spilled registers
 
 __device__ inline int tiles_of(int size) { return (size + SIDE - 1) / SIDE; }
 
@@ -151,17 +152,25 @@ struct alignas(16) Weights {  // of a tile's rows or columns
 };
 
 // dx (N, C, H, W), completely, from dy (R, PH, PW, C); with more, added to the old values. A warp's threads have the same tile,
-// in adjacent channels, and add the rois in order. Sums are REAL, as in the originals.
-extern "C" __global__ void __launch_bounds__(WARPS * WARP, RESIDENT)
+// in adjacent channels. Each of a tile's warps adds every SHARES-th roi of a section, in order. At the end their sums are added,
+// in order. So each sum has one order, whatever the timing. Sums are REAL, as in the originals.
+//
+// A warp mostly waits for dy and the weights: several warps wait at a time.
+extern "C" __global__ void __launch_bounds__(TILES * SHARES * WARP, RESIDENT)
 backward(Shape s, const REAL* table, const int* numbers, int more, const REAL* dy, REAL* dx) {
   __shared__ Hits hits;
-  const int down = tiles_of(s.height), across = (tiles_of(s.width) + WARPS - 1) / WARPS;  // blocks that cover the map
+  __shared__ REAL given[EACH * SIDE * SIDE][TILES * WARP];  // one share's sums
+  const int down = tiles_of(s.height), across = (tiles_of(s.width) + TILES - 1) / TILES;  // blocks that cover the map
   const int parts = (s.channels + WARP * EACH - 1) / (WARP * EACH);
-  const int row = (int)(blockIdx.x % down) * SIDE, first = (int)(blockIdx.x / down % across) * WARPS * SIDE;
-  const int column = first + (int)threadIdx.x / WARP * SIDE;
+  const int row = (int)(blockIdx.x % down) * SIDE, first = (int)(blockIdx.x / down % across) * TILES * SIDE;
+  const int mine = threadIdx.x % (TILES * WARP), share = threadIdx.x / (TILES * WARP);  // mine: the same in each share
+  const int column = first + mine / WARP * SIDE;
   const int channel = (int)(blockIdx.x / down / across % parts) * WARP * EACH + threadIdx.x % WARP;
   const int image = blockIdx.x / down / across / parts;
   const int height = tiles_of(s.height) * SIDE, width = tiles_of(s.width) * SIDE;  // rounded up, as for the weights
+  int read[EACH];  // this thread's channels, or the last
+#pragma unroll
+  for (int e = 0; e < EACH; ++e) read[e] = min(channel + e * WARP, s.channels - 1);
   REAL sums[EACH][SIDE][SIDE] = {};
   for (int start = 0; start < s.rois; start += SECTION) {
     const int some = min(SECTION, s.rois - start);
@@ -170,10 +179,10 @@ backward(Shape s, const REAL* table, const int* numbers, int more, const REAL* d
       const Table t = table_of(s, table, numbers, start + k);
       const Span rows = *t.read(false), columns = *t.read(true);
       hits.number[k] = t.numbers[0] == image && rows.first < row + SIDE && rows.end > row &&
-                       columns.first < first + WARPS * SIDE && columns.end > first ? 0 : -1;
+                       columns.first < first + TILES * SIDE && columns.end > first ? 0 : -1;
     }
     const int count = list_hits(hits, some);
-    for (int hit = 0; hit < count && column < s.width; ++hit) {
+    for (int hit = share; hit < count && column < s.width; hit += SHARES) {
       const int r = start + hits.list[hit];
       const Table t = table_of(s, table, numbers, r);
       const Span high = t.bins(s, false)[row / SIDE], wide = t.bins(s, true)[column / SIDE];
@@ -187,7 +196,7 @@ backward(Shape s, const REAL* table, const int* numbers, int more, const REAL* d
           const Weights by_column = *(const Weights*)(columns + k * width);
 #pragma unroll
           for (int e = 0; e < EACH; ++e) {
-            const REAL value = from[k * s.channels + min(channel + e * WARP, s.channels - 1)];
+            const REAL value = from[k * s.channels + read[e]];
 #pragma unroll
             for (int j = 0; j < SIDE; ++j)
               if (by_column.of[j] >= 0) line[e][j] = fma(by_column.of[j], value, line[e][j]);
@@ -203,6 +212,17 @@ backward(Shape s, const REAL* table, const int* numbers, int more, const REAL* d
       }
     }
   }
+  for (int other = 1; other < SHARES; ++other) {
+    __syncthreads();  // until the last share's sums are added
+#pragma unroll
+    for (int k = 0; k < EACH * SIDE * SIDE; ++k)
+      if (share == other) given[k][mine] = sums[k / (SIDE * SIDE)][k / SIDE % SIDE][k % SIDE];
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < EACH * SIDE * SIDE; ++k)
+      if (!share) sums[k / (SIDE * SIDE)][k / SIDE % SIDE][k % SIDE] += given[k][mine];
+  }
+  if (share) return;
 #pragma unroll
   for (int e = 0; e < EACH; ++e)
 #pragma unroll

@@ -60,6 +60,7 @@ GROUPS = {
     "Train": {
         "new": "write a new detector for your classes, ready to train",
         "train": "train a net with a solver prototxt",
+        "train-alternating": "train a Faster R-CNN in four alternating stages",
         "film": "make a page from the frames of train --film",
         "test": "average a net's outputs over many forward passes",
         "time": "time each layer of a net, forward and backward",
@@ -96,6 +97,7 @@ FILES = {
     "run": ("test", "time"),
     "summary": ("draw", "dump"),
     "train": ("film",),
+    "train_alternating": ("train-alternating",),
 }
 """The modules of commands that have none of their own name."""
 

@@ -335,13 +335,20 @@ class RoidbOptions:
         boxes = [read_proposals(self.proposals, Path(str(entry["image"]))) for entry in entries]
         return add_proposals(entries, [array for array in boxes if array is not None])
 
+    @cached_property
+    def annotations(self) -> tuple[Roidb, list[str]]:
+        """The images and boxes of --roidb, and the class names. Raises Error."""
+        if self.images and not Path(self.images).is_dir():
+            raise Error(f"--images {self.images}: no such folder")
+        return read_annotations(self.roidb or "", self.split or ("trainval", "train"), self.images, self.class_file)
+
     def set_roidb(self, net: Net, settings: DetectionSettings, test_nets: Sequence[Net] = ()) -> Sequence[str]:
         """Give the images and boxes of --roidb to the RoIData and AnnotatedData layers; return the class names.
 
         AnnotatedData layers of test nets with a database keep it. Raises Error.
         """
         readers = _readers(net, test_nets, given=self.roidb is not None)
-        source, images = self.roidb, self.images
+        source = self.roidb
         if not readers:
             if source:
                 raise Error(f"--roidb {source}: no layer of the net reads a roidb: leave it out")
@@ -351,9 +358,7 @@ class RoidbOptions:
             database = reader.param.data_param.source if isinstance(reader, AnnotatedData) else ""
             why = f"reads {database}, which is missing, or a roidb" if database else "reads a roidb"
             raise Error(f'layer "{reader.name}" {why}: give --roidb, a JSON or CSV file, or a folder of VOC or YOLO')
-        if images and not Path(images).is_dir():
-            raise Error(f"--images {images}: no such folder")
-        entries, classes = read_annotations(source, self.split or ("trainval", "train"), images, self.class_file)
+        entries, classes = self.annotations
         holder, number = _class_count(reader, net)
         if classes and number and len(classes) != number:
             wanted = f'layer "{holder}" has num_classes {number}'

@@ -91,13 +91,9 @@ class FilmOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(FilmOptions, ValidationOptions, SettingsOptions, DeviceOptions, StateOptions):
-    solver: str | None = argument(required=False)
-    solver_option: str | None = option("--solver", "Solver, in place of the argument.", metavar="FILE")
-    weights: tuple[str, ...] = weights_option()
-    snapshot: str | None = option("--snapshot", "Resume from this .solverstate, or from the newest one.", metavar="FILE|latest")
-    iterations: int | None = iterations_option("Number of iterations; required if the solver has no max_iter.", None)
-    out: str | None = option("-o --out", "Also write the trained weights there; the suffix selects the format.", metavar="FILE")
+class TrainingOptions(ValidationOptions, SettingsOptions, DeviceOptions, StateOptions):
+    """The options of one training and of a training in stages."""
+
     seed_given: int | None = option(
         "--seed", "Seed of weights and samples.  [default: the solver's random_seed, or RNG_SEED of the settings]"
     )
@@ -117,15 +113,6 @@ class TrainOptions(FilmOptions, ValidationOptions, SettingsOptions, DeviceOption
         default=None,
     )
     skip_unreadable: bool = option("--skip-unreadable", "Train without unreadable images instead of stopping.")
-    engine: str | None = option(
-        "--engine", "mpi: train in all processes of mpiexec, each on a shard of the data.", type=click.Choice(["mpi"])
-    )
-    timeout: float | None = option(
-        "--timeout",
-        "With --engine mpi: how long to wait for the other processes.  [default: 300]",
-        type=FiniteRange(min=0, min_open=True),
-        metavar="SECONDS",
-    )
 
     def checking(self) -> AbstractContextManager[None]:
         """Return a context manager that checks the images of the nets and annotations read in its block."""
@@ -137,6 +124,34 @@ class TrainOptions(FilmOptions, ValidationOptions, SettingsOptions, DeviceOption
             return counted(items, "images checked", count)
 
         return checking_images(ImageCheck(most=most, skip=self.skip_unreadable, report=warn, counted=shown))
+
+    def check_training(self) -> None:
+        """Raise Error or click.UsageError for options that do not go together."""
+        if self.check is False and self.skip_unreadable:
+            raise click.UsageError("--skip-unreadable needs the check: leave out --no-check")
+        self.check_validation()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(FilmOptions, TrainingOptions):
+    """The options of train. resume_advice: see SGDSolver."""
+
+    solver: str | None = argument(required=False)
+    solver_option: str | None = option("--solver", "Solver, in place of the argument.", metavar="FILE")
+    weights: tuple[str, ...] = weights_option()
+    snapshot: str | None = option("--snapshot", "Resume from this .solverstate, or from the newest one.", metavar="FILE|latest")
+    iterations: int | None = iterations_option("Number of iterations; required if the solver has no max_iter.", None)
+    out: str | None = option("-o --out", "Also write the trained weights there; the suffix selects the format.", metavar="FILE")
+    engine: str | None = option(
+        "--engine", "mpi: train in all processes of mpiexec, each on a shard of the data.", type=click.Choice(["mpi"])
+    )
+    timeout: float | None = option(
+        "--timeout",
+        "With --engine mpi: how long to wait for the other processes.  [default: 300]",
+        type=FiniteRange(min=0, min_open=True),
+        metavar="SECONDS",
+    )
+    resume_advice: str = ""
 
 
 @with_options(TrainOptions)
@@ -158,7 +173,11 @@ def train_command(options: TrainOptions) -> None:
     Example:  mpiexec -n 4 minicaffe train solver.prototxt --engine mpi
     """
     options.use_device()
-    path = one_of(options.solver, options.solver_option, "SOLVER", "--solver")
+    train(one_of(options.solver, options.solver_option, "SOLVER", "--solver"), options)
+
+
+def train(path: str, options: TrainOptions) -> SGDSolver:
+    """Train the net of a solver prototxt; return the solver. Raises Error, and click's Exit if a signal stops the training."""
     _check(path, options)
     with _ranks(options) as job:
         param, state = _solver(path, options)
@@ -173,11 +192,13 @@ def train_command(options: TrainOptions) -> None:
             with options.checking():
                 classes = options.set_roidb(trainer.net, options.settings, trainer.test_nets)
                 options.apply_epochs(trainer)
-                edits.write_test_net(trainer, options.test_net)
+                if options.has_test_net:
+                    edits.write_test_net(trainer, options.test_net)
                 options.start_validation(trainer, classes)
             if state:
                 trainer.restore(state)
             _solve(trainer, options, options.start_film(trainer, classes), alone=job is None)
+    return trainer
 
 
 def _trainer(path: str, param: caffe_pb2.SolverParameter, options: TrainOptions, edits: NetEdits) -> SGDSolver:
@@ -191,7 +212,7 @@ def _trainer(path: str, param: caffe_pb2.SolverParameter, options: TrainOptions,
     with options.checking():
         trainer = get_solver(param, folder=folder, settings=settings, fork=fork, seed=seed, edit_net=edits)
         options.check_net(trainer.net)
-    trainer.keep = options.keep
+    trainer.keep, trainer.resume_advice = options.keep, options.resume_advice
     echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
     return trainer
 
@@ -199,11 +220,9 @@ def _trainer(path: str, param: caffe_pb2.SolverParameter, options: TrainOptions,
 def _check(path: str, options: TrainOptions) -> None:
     """Raise Error for options that do not go together, and for outputs that cannot be written."""
     weights, snapshot = options.weights, options.snapshot
-    if options.check is False and options.skip_unreadable:
-        raise click.UsageError("--skip-unreadable needs the check: leave out --no-check")
     if options.epochs and options.iterations:
         raise click.UsageError("--epochs and --iterations: give one of them")
-    options.check_validation()
+    options.check_training()
     if options.timeout and not options.engine:
         raise click.UsageError("--timeout goes with --engine mpi")
     if weights and snapshot and snapshot != LATEST:

@@ -68,6 +68,7 @@ class SizeOptions(RoidbOptions):
     def apply_to(self, param: caffe_pb2.SolverParameter) -> None:
         """Replace base_lr and snapshot_prefix. Raises Error for a policy that does not read base_lr."""
         if self.snapshot_prefix:
+            check_prefix("--snapshot-prefix", self.snapshot_prefix)
             echo(f"--snapshot-prefix: {self.snapshot_prefix} in place of {param.snapshot_prefix}")
             param.snapshot_prefix = self.snapshot_prefix
         if self.lr is None:
@@ -90,6 +91,14 @@ class SizeOptions(RoidbOptions):
         before = f", in place of max_iter {trainer.param.max_iter}" if trainer.param.max_iter else ""
         echo(f"--epochs: {self.epochs} x {epoch.images} images{mirrored} / ({divisor}) = {total} iterations{before}")
         trainer.param.max_iter = total
+
+
+def check_prefix(option: str, name: str) -> None:
+    """Raise Error for a name of snapshots that a solver cannot hold."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise Error(f"{option} {name}: a solver stores names in UTF-8, and this is not UTF-8: give another name") from None
 
 
 class NetEdits:

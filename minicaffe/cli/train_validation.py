@@ -16,7 +16,7 @@ from minicaffe.detection.class_names import read_names
 from minicaffe.errors import Error, install
 from minicaffe.training.epochs import roidb_of
 from minicaffe.training.solver import Progress, SGDSolver
-from minicaffe.training.trained_detector import find_test_net
+from minicaffe.training.trained_detector import find_test_net, input_names
 
 from .common import refuse
 from .image_options import read_annotations
@@ -33,7 +33,10 @@ INTERVAL = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationOptions(SizeOptions):
-    """--val, --val-split, --val-images, --val-every, --test-net, --patience and --keep."""
+    """--val, --val-split, --val-images, --val-every, --test-net, --patience and --keep.
+
+    has_test_net: False for a net whose weights alone fit no test net.
+    """
 
     val: str | None = option(
         "--val", "Images and boxes to validate on, as for --roidb; the best weights go to PREFIX_best.", metavar="FILE|FOLDER"
@@ -56,6 +59,7 @@ class ValidationOptions(SizeOptions):
     keep: int | None = option(
         "--keep", "Keep only this many snapshots, the newest, and the best weights.  [default: all]", type=click.IntRange(1)
     )
+    has_test_net: bool = True
 
     def check_validation(self) -> None:
         """Raise Error for options that do nothing without --val, and for a missing folder."""
@@ -67,20 +71,24 @@ class ValidationOptions(SizeOptions):
         if self.val_images and not Path(self.val_images).is_dir():
             raise Error(f"--val-images {self.val_images}: no such folder")
 
+    def validation_images(self, names: Sequence[str]) -> tuple[Roidb, list[str]]:
+        """Return the images of --val and the class names. names: those of the training's images. Raises Error."""
+        known = names or (read_names(self.class_file) if self.class_file else None)
+        return read_annotations(self.val or "", self.val_split or ("val", "test"), self.val_images, known)
+
     def start_validation(self, trainer: SGDSolver, names: Sequence[str]) -> Validation | None:
         """Return the validation of --val, or None. names: the classes of the training's images. Raises Error."""
         if not self.val:
             return None
         from minicaffe.training.validation import Validation
 
-        known = names or (read_names(self.class_file) if self.class_file else None)
-        entries, classes = read_annotations(self.val, self.val_split or ("val", "test"), self.val_images, known)
-        entries = self.with_proposals(entries)
+        entries, classes = self.validation_images(names)
         _warn_of_overlap(self.val, entries, trainer)
         try:
             net = self.test_net or find_test_net(trainer)
         except Error as error:
             raise Error(f"--val: {error} with --test-net") from error
+        entries = self.with_proposals(entries) if "rois" in input_names(net) else entries
         try:
             found = Validation(trainer, entries, classes or None, net=net, every=self.val_every, patience=self.patience)
         except Error as error:

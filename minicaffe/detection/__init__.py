@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .detect import Detections, draw, to_json
     from .detector import Detector, load
+    from .proposals import proposal_settings, write_proposals
     from .region_features import Choice, Regions, region_features
 
-__all__ = ["Choice", "Detections", "Detector", "Regions", "draw", "load", "region_features", "to_json"]
+__all__ = [
+    "Choice", "Detections", "Detector", "Regions", "draw", "load", "proposal_settings", "region_features", "to_json",
+    "write_proposals",
+]  # fmt: skip
 
 _HOMES = {
     "detect": ("Detections", "draw", "to_json"),
     "detector": ("Detector", "load"),
+    "proposals": ("proposal_settings", "write_proposals"),
     "region_features": ("Choice", "Regions", "region_features"),
 }
 

@@ -290,11 +290,16 @@ def check_scores(scores: Array, name: str = "", what: str = "scores") -> None:
         raise Error(f"the net gives {what} that are NaN or infinite{where}: minicaffe.check_finite finds the first such layer")
 
 
+def proposals_file(folder: str | os.PathLike[str], image: Path) -> Path:
+    """Return the file in a folder with the proposals of an image."""
+    return Path(folder) / f"{image.stem}.npy"
+
+
 def read_proposals(source: str | None, image: Path) -> NDArray[Any] | None:
     """Return the boxes (R, 4) for an image, from a .npy file, or from the file with the image's name in a folder."""
     if source is None:
         return None
-    path = Path(source) / f"{image.stem}.npy" if Path(source).is_dir() else Path(source)
+    path = proposals_file(source, image) if Path(source).is_dir() else Path(source)
     try:
         boxes = read_npy(granted(path, namer="a link"))
     except OSError as error:

@@ -126,6 +126,8 @@ class SGDSolver:
         The number of snapshots to keep. Older ones that this training wrote are removed. Default: None, all.
     validation : Validation or None
         The validation that runs while the solver trains.
+    resume_advice : str
+        How to resume, for the message of an error. Default: "", the command `train` with the snapshot.
 
     Raises
     ------
@@ -189,6 +191,7 @@ class SGDSolver:
         self._saved_iter = 0
         self.keep: int | None = None
         self.validation: Validation | None = None
+        self.resume_advice = ""
         self._snapshots: list[int] = []
 
     def make_net(self, net: AnyNet, phase: Phase, **options: Any) -> Net:
@@ -521,7 +524,7 @@ class SGDSolver:
             add_note(error, f"no snapshot of the {self.iter} complete iterations could be written: {failure}")
         else:
             file = snapshots.paths(self.param, self.iter)[1]
-            resume = f"train --snapshot {pasted(str(file), path=True)}"
+            resume = self.resume_advice or f"train --snapshot {pasted(str(file), path=True)}"
             add_note(error, f"the state after {self.iter} iterations is saved; to resume: {resume}")
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -70,8 +70,8 @@ def find_test_net(solver: SGDSolver) -> Path:
     folders = list(dict.fromkeys([train.parent, solver.folder]))
     names = usual_test_names(train.name)
     for path in (folder / name for name in names for folder in folders):
-        if path.is_file() and path.name != train.name and _has_image_input(path):
-            return path
+        if path.is_file() and path.name != train.name and input_names(path):
+            return path  # SSD's test.prototxt reads a database instead
     tried = f"{', '.join(names)} in {' or '.join(map(str, folders))}"
     raise Error(f"{train}: found no test net with an input for an image ({tried}): name the test prototxt")
 
@@ -88,10 +88,10 @@ def usual_test_names(train: str) -> list[str]:
     return list(dict.fromkeys(name for name in [*derived, *USUAL] if name != train and "train" not in name))
 
 
-def _has_image_input(path: Path) -> bool:
-    """Return whether a net takes an image as input; SSD's test.prototxt reads a database instead."""
+def input_names(path: FileName) -> list[str]:
+    """Return the names of a net's inputs. Raises Error."""
     param = read_net(path, warn=False).param
-    return bool(param.input) or any(layer.type == "Input" for layer in param.layer)
+    return [*param.input, *(top for layer in param.layer if layer.type == "Input" for top in layer.top)]
 
 
 def _made(

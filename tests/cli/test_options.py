@@ -25,7 +25,7 @@ layer { name: "y" type: "Power" bottom: "x" top: "y" power_param { scale: 2 } }
 """
 OWN = {
     ("train", "--seed"), ("convert-imageset", "--seed"), ("convert-annoset", "--seed"), ("draw", "--phase"),
-    ("explain", "--backward"),
+    *(("train-alternating", flag) for flag in ("--seed", "--check", "--weights")), ("explain", "--backward"),
     ("compare", "--weights"), ("trace-diff", "--weights"), ("rescue", "--check"), ("train", "--check"),
     ("trace", "--backward"), ("export", "--mean"),
     *((name, flag) for flag in ("--mean", "--scale-factor") for name in ("pose", "flow", "trace", "trace-diff", "live")),

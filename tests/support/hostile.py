@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import sys
 import termios
 import threading
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 from detecting import DETECTOR
 from PIL import Image
+from small_alternating import make_small_alternating
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
@@ -39,6 +41,9 @@ OUT_SHOWN = ("[link=x]:skull:\\x1b[5m\\x1b]0;t\\x07\\u202e",)
 FILE_SHOWN = ("[link=x]:skull:\\x1b[5m\\x1b]0;t\\x07\\u202e\\xff",)
 LINES = "a\nlayer { name: 'live' type: 'ReLU' bottom: 'x' top: 'live' }"
 """A name that would be a layer if it began a line."""
+
+MADE = {"file": f"../{WILD}", "sha256": WILD}
+"""The result of a stage in stages.json."""
 
 Case = tuple[list[str], Sequence[str]]
 """Arguments, and what is to be seen on stdout or stderr."""
@@ -444,7 +449,28 @@ def train() -> list[Case]:
         (["train", "rois.prototxt", "--roidb", f"voc{FILE}"], (*FILE_SHOWN, "[/][link=http://x]:skull:\\u202e\\x9b")),
         (["train", f"{FILE}.prototxt", "--log", "lines.log", "--out", f"trained{FILE}"], (*SHOWN, *FILE_SHOWN)),
         (["train", f"{FILE}.prototxt", "--weights", _weights()], (*SHOWN, *FILE_SHOWN)),
+        (["train", f"{FILE}.prototxt", "--snapshot-prefix", FILE], (*FILE_SHOWN, "not UTF-8")),
         (["train", f"{FILE}.prototxt", "--snapshot", f"{FILE}.solverstate"], FILE_SHOWN),
+    ]
+
+
+def train_alternating() -> list[Case]:
+    make_small_alternating()
+    shutil.copytree("faster_rcnn_alt_opt", f"other{FILE}")
+    photo(FILE[:-1])
+    one = {"image": FILE[:-1], "boxes": [[0, 0, 20, 20]], "classes": [WILD]}
+    Path("images.json").write_text(json.dumps({"classes": ["cat", WILD], "images": [one]}))
+    Path(f"w{FILE}.caffemodel").write_bytes(Path("ZF.v2.caffemodel").read_bytes())
+    given = ["--roidb", "images.json", "--cfg", "faster_rcnn_alt_opt.yml", "--weights", f"w{FILE}.caffemodel"]
+    given += ["--iterations", "1,1"]
+    Path(f"broken{OUT}").mkdir()
+    Path(f"broken{OUT}/stages.json").write_text(json.dumps({"stage1_rpn": {"made_from": {WILD: WILD}, "made": MADE}}))
+    return [
+        (["train-alternating", "faster_rcnn_alt_opt", *given, "--out", f"out{OUT}"], (*OUT_SHOWN, "next: minicaffe detect")),
+        (["train-alternating", "faster_rcnn_alt_opt", *given, "--out", f"out{FILE}"], (*FILE_SHOWN, "not UTF-8")),
+        (["train-alternating", f"other{FILE}", *given, "--out", "new"], (*FILE_SHOWN, "call the folder faster_rcnn_alt_opt")),
+        (["train-alternating", "faster_rcnn_alt_opt", *given, "--out", f"broken{OUT}"], (*OUT_SHOWN, *WILD_SHOWN[:4])),
+        (["train-alternating", "faster_rcnn_alt_opt", *given, "--out", f"w{FILE}.caffemodel"], FILE_SHOWN),
     ]
 
 
@@ -549,7 +575,7 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
         classify, compare, compute_image_mean, convert_annoset, convert_imageset, cut, deploy, detect, device_query, docs,
         doctor, draw, dump, evaluate, explain, export, extract_features, features, film, flow, forks, import_, layers, live,
         merge_bn, new, parse_log, port, pose, read, rescue, retarget, run, script, segment, summary, test, time, to_torch,
-        trace, trace_diff, train, upgrade,
+        trace, trace_diff, train, train_alternating, upgrade,
     )
 }  # fmt: skip
 """By command: makes its files in the working directory, and returns what to call it with."""

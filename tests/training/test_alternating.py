@@ -1,132 +1,149 @@
-"""The recipe of docs/training.md for training in alternating stages, as it is written, on small nets of its own."""
+"""The stages of an alternating training beside the original script's, and the record of what they are made from."""
 
 from __future__ import annotations
 
-import json
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from PIL import Image
+from golden import SHARED
 
-import minicaffe
-from minicaffe.cli import main
-from minicaffe.formats.weights import read_weights
+from minicaffe.data.settings import DetectionSettings, TrainSettings
+from minicaffe.errors import DataError, Error
+from minicaffe.formats.prototxt import read_net, read_solver
+from minicaffe.training.alternating import (
+    RECORDS,
+    STAGES,
+    Records,
+    folder_facts,
+    proposals_step,
+    roidb_facts,
+    settings_facts,
+    stage_files,
+    stage_of,
+)
 
-TEXT = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
-RECIPE = TEXT[TEXT.index("## A Faster R-CNN in alternating stages") : TEXT.index("**The result is `final.caffemodel`.**")]
-
-DATA = """layer {{ name: "data" type: "Python" {tops} python_param {{ module: "roi_data_layer.layer" layer: "RoIDataLayer"
-  param_str: "'num_classes': 3" }} }}
-"""
-INPUTS = """layer { name: "in" type: "Input" top: "data" top: "im_info"
-  input_param { shape { dim: 1 dim: 3 dim: 64 dim: 64 } shape { dim: 1 dim: 3 } } }
-"""
-FILLER = 'weight_filler { type: "gaussian" std: 0.01 }'
-TRUNK = f"""layer {{ name: "conv" type: "Convolution" bottom: "data" top: "conv" LR
-  convolution_param {{ num_output: 4 kernel_size: 16 stride: 16 {FILLER} }} }}
-"""
-RPN = f"""layer {{ name: "rpn_cls_score" type: "Convolution" bottom: "conv" top: "rpn_cls_score" LR
-  convolution_param {{ num_output: 18 kernel_size: 1 {FILLER} }} }}
-layer {{ name: "rpn_bbox_pred" type: "Convolution" bottom: "conv" top: "rpn_bbox_pred" LR
-  convolution_param {{ num_output: 36 kernel_size: 1 {FILLER} }} }}
-"""
-PAIRS = """layer { name: "pairs" type: "Reshape" bottom: "rpn_cls_score" top: "pairs"
-  reshape_param { shape { dim: 0 dim: 2 dim: -1 dim: 0 } } }
-"""
-RPN_LOSS = """layer { name: "targets" type: "Python" bottom: "rpn_cls_score" bottom: "gt_boxes" bottom: "im_info" bottom: "data"
-  top: "labels" top: "targets" top: "inside" top: "outside"
-  python_param { module: "rpn.anchor_target_layer" layer: "AnchorTargetLayer"
-    param_str: "'feat_stride': 16\\n'scales': [1, 2, 3]" } }
-layer { name: "cls" type: "SoftmaxWithLoss" bottom: "pairs" bottom: "labels" top: "cls" loss_param { ignore_label: -1 } }
-layer { name: "box" type: "SmoothL1Loss" bottom: "rpn_bbox_pred" bottom: "targets" bottom: "inside" bottom: "outside"
-  top: "box" }
-"""
-PROPOSAL = """layer { name: "prob" type: "Softmax" bottom: "pairs" top: "prob" }
-layer { name: "flat" type: "Reshape" bottom: "prob" top: "flat" reshape_param { shape { dim: 0 dim: 18 dim: -1 dim: 0 } } }
-layer { name: "proposal" type: "Python" bottom: "flat" bottom: "rpn_bbox_pred" bottom: "im_info" top: "rois" top: "scores"
-  python_param { module: "rpn.proposal_layer" layer: "ProposalLayer" param_str: "'feat_stride': 16\\n'scales': [1, 2, 3]" } }
-"""
-HEAD = f"""layer {{ name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool"
-  roi_pooling_param {{ pooled_w: 2 pooled_h: 2 spatial_scale: 0.0625 }} }}
-layer {{ name: "cls_score" type: "InnerProduct" bottom: "pool" top: "cls_score"
-  inner_product_param {{ num_output: 3 {FILLER} }} }}
-layer {{ name: "bbox_pred" type: "InnerProduct" bottom: "pool" top: "bbox_pred"
-  inner_product_param {{ num_output: 12 {FILLER} }} }}
-"""
-HEAD_LOSS = """layer { name: "cls" type: "SoftmaxWithLoss" bottom: "cls_score" bottom: "labels" top: "cls" }
-layer { name: "box" type: "SmoothL1Loss" bottom: "bbox_pred" bottom: "targets" bottom: "inside" bottom: "outside" top: "box" }
-"""
-KEPT_RPN = """layer { name: "unused" type: "Silence" bottom: "rpn_cls_score" bottom: "rpn_bbox_pred" }
-"""
+MODELS = SHARED / "models" / "py-faster-rcnn" / "pascal_voc"
+NETS = ("ZF", "VGG16", "VGG_CNN_M_1024")
 
 
-def tops(*names: str) -> str:
-    return DATA.format(tops=" ".join(f'top: "{name}"' for name in names))
+def test_the_numbers_of_the_original_script() -> None:
+    """Those of py-faster-rcnn's tools/train_faster_rcnn_alt_opt.py, at commit 028dc40."""
+    assert [stage.name for stage in STAGES] == ["stage1_rpn", "stage1_fast_rcnn", "stage2_rpn", "stage2_fast_rcnn"]
+    assert [stage.iterations for stage in STAGES] == [80000, 40000, 80000, 40000]
+    assert [stage.starts_from for stage in STAGES] == ["", "", "stage1_fast_rcnn", "stage2_rpn"]
+    assert [stage.proposals for stage in STAGES] == ["", "stage1_rpn", "", "stage2_rpn"]
+    given = DetectionSettings(TrainSettings(ims_per_batch=5, bg_thresh_lo=0.0, proposal_method="selective_search"))
+    for stage in STAGES:
+        infix = stage.name[:6]
+        if stage.name.endswith("_rpn"):
+            own = {"has_rpn": True, "bbox_reg": False, "proposal_method": "gt", "ims_per_batch": 1, "snapshot_infix": infix}
+        else:
+            own = {"has_rpn": False, "proposal_method": "rpn", "ims_per_batch": 2, "snapshot_infix": infix}
+        assert stage.settings(given) == replace(given, train=replace(given.train, **own))  # type: ignore[arg-type]
 
 
-WITH_RPN = tops("data", "im_info", "gt_boxes")
-WITHOUT = tops("data", "rois", "labels", "targets", "inside", "outside")
-STILL = "param { lr_mult: 0 } param { lr_mult: 0 }"
-NETS = {
-    "stage1_rpn": WITH_RPN + TRUNK.replace("LR", "") + RPN.replace("LR", "") + PAIRS + RPN_LOSS,
-    "stage1_fast_rcnn": WITHOUT + TRUNK.replace("LR", "") + HEAD + HEAD_LOSS,
-    "stage2_rpn": WITH_RPN + TRUNK.replace("LR", STILL) + RPN.replace("LR", "") + PAIRS + RPN_LOSS,
-    "stage2_fast_rcnn": WITHOUT + TRUNK.replace("LR", STILL) + HEAD + HEAD_LOSS + RPN.replace("LR", STILL) + KEPT_RPN,
-}
+@pytest.mark.skipif(not MODELS.exists(), reason="needs ../shared")
+@pytest.mark.parametrize("name", NETS)
+def test_the_published_folders(name: str) -> None:
+    folder = MODELS / name / "faster_rcnn_alt_opt"
+    files = stage_files(folder)
+    rates = {"rpn": ("60k80k", 60000), "fast_rcnn": ("30k40k", 30000)}
+    for stage in STAGES:
+        kind = stage.name.partition("_")[2]
+        solver = read_solver(files[stage.name].solver)
+        assert files[stage.name].solver.name == f"{stage.name}_solver{rates[kind][0]}.pt"
+        assert (solver.base_lr, solver.stepsize) == (pytest.approx(0.001), rates[kind][1])
+        assert files[stage.name].net.samefile(folder / f"{stage.name}_train.pt")
+        tops = list(read_net(files[stage.name].net).param.layer[0].top)
+        assert tops[1] == ("rois" if stage.proposals else "im_info")
+        assert bool(stage.proposals) == (stage.name.endswith("fast_rcnn"))
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the recipe's files."""
-    monkeypatch.chdir(tmp_path)
-    for name, text in NETS.items():
-        iterations = "60k80k" if "rpn" in name else "30k40k"
-        (tmp_path / f"{name}_train.pt").write_text(text)
-        solver = f'train_net: "{name}_train.pt" base_lr: 0.001 lr_policy: "fixed" snapshot_prefix: "{name[7:]}" random_seed: 1'
-        (tmp_path / f"{name}_solver{iterations}.pt").write_text(solver)
-    (tmp_path / "rpn_test.pt").write_text(INPUTS + (TRUNK + RPN).replace("LR", "") + PAIRS + PROPOSAL)
-    (tmp_path / "faster_rcnn_alt_opt.yml").write_text(
-        "TRAIN: {BG_THRESH_LO: 0.0, SCALES: [64], MAX_SIZE: 100, RPN_MIN_SIZE: 4}\n"
-        "TEST: {HAS_RPN: True, SCALES: [64], MAX_SIZE: 100, RPN_MIN_SIZE: 4, RPN_PRE_NMS_TOP_N: 5, RPN_POST_NMS_TOP_N: 2}\n"
-    )
-    images = []
-    for i in range(2):
-        pixels = np.random.default_rng(i).integers(0, 255, (45, 61, 3), np.uint8)  # scaled, no box ends at a whole pixel
-        Image.fromarray(pixels).save(f"{i}.png")
-        images.append({"image": f"{i}.png", "boxes": [[4, 4, 30, 30]], "classes": ["b"]})
-    (tmp_path / "roidb.json").write_text(json.dumps({"classes": ["a", "b"], "images": images}))
-    net = minicaffe.Net("stage1_rpn_train.pt", minicaffe.TRAIN)
-    net.save("ZF.v2.caffemodel")
-    return tmp_path
+def test_names() -> None:
+    assert [proposals_step(stage_of(name)) for name in ("stage1_rpn", "stage2_rpn")] == ["stage1_proposals", "stage2_proposals"]
 
 
-def weights(file: str) -> dict[str, Any]:
-    return {layer.name: layer.blobs[0].array for layer in read_weights(file).layers if layer.blobs}
+def test_the_settings_that_are_recorded() -> None:
+    given = DetectionSettings(TrainSettings(bg_thresh_lo=0.0, snapshot_iters=7), rng_seed=5)
+    given = replace(given, test=replace(given.test, nms=0.4))
+    assert settings_facts(given, unused="TEST") == {"TRAIN.BG_THRESH_LO": 0.0, "RNG_SEED": 5}
+    assert settings_facts(given, unused="TRAIN") == {"TEST.NMS": 0.4, "RNG_SEED": 5}
 
 
-def test_the_recipe_runs_as_it_is_written(folder: Path) -> None:
-    scope: dict[str, Any] = {"np": np}
-    function = re.search(r"```python\n(.*?)```", RECIPE, re.DOTALL)
-    assert function is not None
-    exec(function[1], scope)
-    steps = re.findall(r"^\$ minicaffe (train .*)$|^(write_proposals\(\"rpn_test.*\))$", RECIPE, re.MULTILINE)
-    assert [bool(train) for train, _ in steps] == [True, False, True, True, False, True]
-    for train, call in steps:
-        if call:
-            exec(call.replace("VOC2007", "roidb.json"), scope)
-            continue
-        words = re.sub(r"--iterations \d+", "--iterations 2", train.replace("VOC2007", "roidb.json")).split()
-        result = CliRunner().invoke(main, words)
-        assert result.exit_code == 0, result.output
-    detector, rpn, final = (weights(f"{name}.caffemodel") for name in ("detector1", "rpn2", "final"))
-    for name in ("conv", "rpn_cls_score", "rpn_bbox_pred"):  # the last stage holds both parts, with common convolutions
-        np.testing.assert_array_equal(final[name], rpn[name])
-    np.testing.assert_array_equal(rpn["conv"], detector["conv"])
-    assert {"cls_score", "bbox_pred"} <= set(final)
-    boxes = np.load("proposals2/0.npy")
-    assert len(boxes) > 5  # all boxes go into the NMS, whatever the yml says
-    assert boxes.min() >= 0 and (boxes.max(axis=0) <= [60, 44, 60, 44]).all() and boxes.max() == 60
+def test_the_facts_of_images_depend_on_names_boxes_and_classes() -> None:
+    def facts(name: str = "a/0.jpg", corner: int = 1, label: int = 1) -> object:
+        box = np.array([[corner, 2, 3, 4]], np.float32)
+        return roidb_facts([{"image": name, "boxes": box, "gt_classes": np.array([label])}], "roidb.json")
+
+    assert facts() == facts("b/0.jpg")
+    assert len({str(one) for one in (facts(), facts("1.jpg"), facts(corner=0), facts(label=2))}) == 4
+
+
+def test_the_facts_of_a_folder_depend_on_the_order_and_the_content(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a", "b", "c")]
+    for path, text in zip(files, "xyy", strict=True):
+        path.write_text(text)
+    first = folder_facts(tmp_path, files)
+    assert first["file"] == tmp_path.name
+    assert first == folder_facts(tmp_path, [files[0], files[2], files[1]])
+    assert first != folder_facts(tmp_path, files[::-1])
+
+
+FACTS = {"iterations": 5, "SCALES": (600, 700), "weights": {"file": "a", "sha256": "12"}}
+
+
+def test_a_step_is_begun_finished_and_compared(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    records = Records(folder)
+    assert not folder.exists()
+    assert records.begin("one", "step 1", FACTS, "one_*") is False
+    (folder / "one_iter_5").touch()
+    records = Records(folder)
+    assert records.made("one") is None
+    assert records.begin("one", "step 1", {**FACTS, "weights": {"file": "b", "sha256": "12"}}, "one_*") is True
+    for other, shown in (
+        ({**FACTS, "iterations": 6}, "other iterations: 5, now 6"),
+        ({**FACTS, "more": "x"}, 'other more: none, now "x"'),
+        ({name: FACTS[name] for name in ("iterations", "SCALES")}, r"other weights: a \(sha256 12\), now none"),
+    ):
+        with pytest.raises(Error, match=rf"new/stages.json: step 1, was begun with {shown}"):
+            records.begin("one", "step 1", other, "one_*")
+    made = {"file": "one.caffemodel", "sha256": "34"}
+    records.finish("one", made)
+    records = Records(folder)
+    assert records.made("one") == made
+    records.check("one", made)
+    with pytest.raises(Error, match=r"new/one.caffemodel: changed since one was finished, so the later stages would not fit"):
+        records.check("one", {**made, "sha256": "56"})
+
+
+def test_a_step_without_results_may_begin_anew(tmp_path: Path) -> None:
+    Records(tmp_path).begin("one", "step 1", {**FACTS, "iterations": 6}, "one_*")
+    assert Records(tmp_path).begin("one", "step 1", FACTS, "one_*") is False
+    (tmp_path / "one_iter_5").touch()
+    assert Records(tmp_path).begin("one", "step 1", FACTS, "one_*") is True
+    records = Records(tmp_path)
+    records.finish("one", {"file": "one_iter_5", "sha256": "34"})
+    (tmp_path / "one_iter_5").unlink()
+    with pytest.raises(Error, match="was begun with other iterations: 5, now 6"):
+        records.begin("one", "step 1", {**FACTS, "iterations": 6}, "one_*")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "[1]", "3", '{"one": 1}', '{"one": {"made_from": 1}}', '{"one": {"made_from": {}, "made": {"file": "x"}}}'],
+)
+def test_damaged_records(tmp_path: Path, text: str) -> None:
+    (tmp_path / RECORDS).write_text(text)
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path / RECORDS}: damaged: train anew with another --out")):
+        Records(tmp_path)
+
+
+def test_a_folder_of_something_else(tmp_path: Path) -> None:
+    Records(tmp_path)
+    (tmp_path / "photo.jpg").touch()
+    with pytest.raises(Error, match=r"has other files, such as photo.jpg, but no stages.json: give a new folder as --out"):
+        Records(tmp_path)
