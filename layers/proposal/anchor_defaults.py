@@ -43,6 +43,8 @@ RUNS_IT = "--allow-module rpn.proposal_layer runs the model's own layer"
 """Ways around a file that cannot be read."""
 HEADER = re.compile(r"^def generate_anchors\s*\(", re.MULTILINE)
 HEADER_END = re.compile(r"\)\s*:")
+CONSTANT = re.compile(r"^(\w+)[ \t]*=(?!=)", re.MULTILINE)
+WORD = re.compile(r"\w+")
 LONGEST = 2000
 """Most characters of a header, and of a constant."""
 FUNCTION = re.compile(r"^def (\w+)\s*\(.*?(?=^\S(?<!\#)|\Z)", re.MULTILINE | re.DOTALL)
@@ -99,7 +101,7 @@ def read_anchors(path: str | os.PathLike[str]) -> dict[str, list[float]]:
     line = text.count("\n", 0, text.index(header)) + 1
     numbers, unread = _defaults(header, text)
     for name, default in unread.items():
-        at = line + header.count("\n", 0, re.search(rf"\b{name}\b", header).start())  # type: ignore[union-attr]
+        at = line + header.count("\n", 0, next(word.start() for word in WORD.finditer(header) if word[0] == name))
         raise Error(f"{path}:{at}: the default {default} cannot be read without running the file; {BY_HAND}")
     if not numbers:
         raise Error(f"{path}:{line}: generate_anchors has no defaults of {', '.join(NAMES)}; {BY_HAND}")
@@ -247,8 +249,8 @@ class _Constants(ast.NodeTransformer):
 
 def _constant(text: str, name: str) -> ast.expr | None:
     """Return the expression of a constant's last assignment, maybe of several lines, or None."""
-    *_, last = ("", *re.split(rf"^{name}\s*=(?!=)", text, flags=re.MULTILINE)[1:])
-    lines = last[:LONGEST].split("\n")
+    starts = [match.end() for match in CONSTANT.finditer(text) if match[1] == name]
+    lines = text[starts[-1] :][:LONGEST].split("\n") if starts else []
     for end in range(1, len(lines) + 1):
         source = "\n".join(lines[:end])
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
