@@ -107,7 +107,10 @@ class FusedGroup:
         ):
             return False
         with np.errstate(all="ignore"):  # as Layer.backward
-            gradient = joined([_channelwise(node).gradient() for node in rest], first.layer.dtype)
+            factors = [found for node in rest if (found := _channelwise(node).gradient()) is not None]
+            if len(factors) < len(rest):
+                return False
+            gradient = joined(factors, first.layer.dtype)
             rest[-1].layer.guard(lambda: _run_back(first.tops[0], gradient))
         return True
 

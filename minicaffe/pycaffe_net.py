@@ -1,6 +1,7 @@
-"""The part of pycaffe's Net that only old scripts need: underscored names, indices, HDF5 methods.
+"""The part of pycaffe's Net that only old scripts need: underscored names, indices, HDF5 methods, backward for pictures.
 
-Source: pycaffe's pycaffe.py and _caffe.cpp.
+Source: pycaffe's pycaffe.py and _caffe.cpp. backward_from_layer and deconv_from_layer are of the deep visualization toolbox's
+Caffe (Yosinski et al., 2015).
 
 forward_all runs more items than a net's batch holds: in batches, the last padded, the outputs joined.
 """
@@ -9,19 +10,25 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .blob import Array, Arrays, Blob, numbers
+from .blob import Array, Arrays, Blob, numbers, put_numbers
 from .errors import Error, LayerError
 from .parameters import Blobs, check_names, check_names_differ
 
 if TYPE_CHECKING:
     from .layer import Layer
+    from .layer_list import Node
     from .net import LoadReport, Net
+
+GRADIENT = "gradient"
+DECONV_TYPES = {"Zeiler & Fergus": "deconv", "Guided Backprop": "guided"}
+"""The values of deconv_type, and the layers' backward_rule for them."""
 
 
 def forward_all(net: Net, blobs: Sequence[str] | None, inputs: Mapping[str, ArrayLike]) -> Arrays:
@@ -93,6 +100,63 @@ def _padded(array: Array, batch: int) -> Array:
     return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)]) if missing else array
 
 
+def gradient_from(net: Net, start: int, diff: ArrayLike, end: int = 0, rule: str = GRADIENT) -> None:
+    """Run backward from layer number `start`, whose first top has this diff, down to layer number `end`.
+
+    Only the layers that layer `start` depends on run. All their bottoms get gradients, weights get none. rule: the
+    backward_rule of layers that have one. Raises Error for a diff of another shape, LayerError before a forward.
+    """
+    layer = net.layers[start]
+    if not net.nodes[start].tops:
+        raise layer.error("has no top to run backward from: name another layer")
+    way = way_to(net, start)
+    with net.running(), _for_pictures(net, way, rule):
+        for node in way:
+            for blob in node.tops:
+                blob.zero_diff()
+        put_numbers(net.nodes[start].top_names[0], net.nodes[start].tops[0].diff, diff)
+        net.backward_from_to(start, end)
+
+
+def way_to(net: Net, start: int) -> list[Node]:
+    """Return layer number `start` and, backward, the layers that its first top depends on through bottoms with gradients."""
+    reached, way = {id(net.nodes[start].tops[0])}, []
+    for node in reversed(net.nodes[: start + 1]):
+        if any(id(top) in reached for top in node.tops):
+            way.append(node)
+            reached |= {id(blob) for b, blob in enumerate(node.bottoms) if b not in node.layer.index_bottoms}
+    return way
+
+
+@contextmanager
+def _for_pictures(net: Net, way: Sequence[Node], rule: str) -> Iterator[None]:
+    """In the block, backward runs these layers only, by this rule, into all bottoms and no weights."""
+    needs = [(node, node.needs_backward, node.bottom_needs) for node in net.nodes]
+    weights = [(layer.param_propagate_down, layer.param_propagate_down[:]) for layer in net.layers]
+    ruled: list[Any] = [layer for layer in net.layers if hasattr(layer, "backward_rule")] if rule != GRADIENT else []
+    tops = [(blob, weight) for node in way for blob, weight in zip(node.tops, node.layer.loss_weights, strict=True)]
+    losses = [(blob, blob.read_diff().copy()) for blob, weight in tops if weight]  # forward does not write loss weights again
+    try:
+        for node, _, _ in needs:
+            node.needs_backward = False
+        for node in way:
+            node.needs_backward = True
+            node.bottom_needs = [b not in node.layer.index_bottoms for b in range(len(node.bottoms))]
+        for wanted, _ in weights:
+            wanted[:] = [False] * len(wanted)  # in place: a new list would count as a change, and drop the forward's kept steps
+        for layer in ruled:
+            layer.backward_rule = rule
+        yield
+    finally:
+        for layer in ruled:
+            layer.backward_rule = GRADIENT
+        for (wanted, before), (node, is_needed, bottoms) in zip(weights, needs, strict=True):
+            wanted[:] = before
+            node.needs_backward, node.bottom_needs = is_needed, bottoms
+        for blob, diff in losses:
+            blob.diff[...] = diff
+
+
 class PycaffeNet:
     """Net's methods for pycaffe's scripts."""
 
@@ -150,6 +214,44 @@ class PycaffeNet:
         inputs: arrays (items, ...) for all the net's inputs and, optionally, diffs for all its outputs, by name.
         """
         return forward_backward_all(cast("Net", self), blobs, diffs, inputs)
+
+    def backward_from_layer(
+        self, start_layer_name: str, start_diff: ArrayLike, diffs: Sequence[str] | None = None, zero_higher: bool = False
+    ) -> Arrays:
+        """Run backward from a layer in the middle of the net; return the diffs of the inputs and of `diffs`, as views.
+
+        start_diff: the diff of the layer's first top. diffs: further blobs. zero_higher: zero the diffs of later layers' tops.
+        The gradient needs no force_backward. The weights' diffs do not change. Raises Error as `backward` does.
+        """
+        return self._pictured(start_layer_name, start_diff, diffs, zero_higher, GRADIENT)
+
+    def deconv_from_layer(
+        self,
+        start_layer_name: str,
+        start_diff: ArrayLike,
+        diffs: Sequence[str] | None = None,
+        zero_higher: bool = False,
+        deconv_type: str = "Zeiler & Fergus",
+    ) -> Arrays:
+        """Run backward_from_layer with another rule in ReLU layers.
+
+        deconv_type: "Zeiler & Fergus" replaces the gradient by ReLU of dy, "Guided Backprop" keeps it where dy > 0.
+        """
+        if deconv_type not in DECONV_TYPES:
+            raise Error(f"deconv_type is {' or '.join(map(repr, DECONV_TYPES))}, got {deconv_type!r}")
+        return self._pictured(start_layer_name, start_diff, diffs, zero_higher, DECONV_TYPES[deconv_type])
+
+    def _pictured(self, name: str, diff: ArrayLike, diffs: Sequence[str] | None, zero_higher: bool, rule: str) -> Arrays:
+        net = cast("Net", self)
+        start, names = net.index_of(name), dict.fromkeys([*net.inputs, *(diffs or [])])
+        blobs = {each: net.blobs[each] for each in names}  # an unknown name is refused before the run
+        if zero_higher:
+            for node in net.nodes[start + 1 :]:
+                for blob, weight in zip(node.tops, node.layer.loss_weights, strict=True):
+                    if not weight:
+                        blob.zero_diff()
+        gradient_from(net, start, diff, rule=rule)
+        return {each: blob.diff for each, blob in blobs.items()}
 
     def set_input_arrays(self, data: ArrayLike, labels: ArrayLike) -> None:
         """Give the net's first layer, which must be a MemoryData, its images (N, C, H, W) and labels. Raises LayerError."""

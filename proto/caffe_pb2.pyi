@@ -2293,20 +2293,24 @@ Global___DataParameter: _TypeAlias = DataParameter  # noqa: Y015
 class DropoutParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    SAMPLE_WEIGHTS_TEST_FIELD_NUMBER: _builtins.int
     DROPOUT_RATIO_FIELD_NUMBER: _builtins.int
     SCALE_TRAIN_FIELD_NUMBER: _builtins.int
+    sample_weights_test: _builtins.bool
+    """[2]"""
     dropout_ratio: _builtins.float
     scale_train: _builtins.bool
     """[Faster R-CNN]"""
     def __init__(
         self,
         *,
+        sample_weights_test: _builtins.bool | None = ...,
         dropout_ratio: _builtins.float | None = ...,
         scale_train: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dropout_ratio", b"dropout_ratio", "scale_train", b"scale_train"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dropout_ratio", b"dropout_ratio", "sample_weights_test", b"sample_weights_test", "scale_train", b"scale_train"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropout_ratio", b"dropout_ratio", "scale_train", b"scale_train"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropout_ratio", b"dropout_ratio", "sample_weights_test", b"sample_weights_test", "scale_train", b"scale_train"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -178,6 +178,12 @@ def draw_all(folder: str) -> None:
     files = f"{segments}/test.prototxt {segments}/segments.caffemodel {segments}/scene.png"
     run(f"segment {files} {options} --classes {segments}/classes.txt --out masks")
     beside("segments", str(segments / "scene.png"), "masks/scene_mask.png", "masks/scene_overlay.png", factor=2)
+    drop = 'layer { name: "drop" type: "Dropout" bottom: "conv5" top: "conv5" dropout_param { sample_weights_test: true } }'
+    after = 'layer {\n  name: "up4"'
+    Path("bayesian.prototxt").write_text((segments / "test.prototxt").read_text().replace(after, f"{drop}\n{after}"))
+    files = f"bayesian.prototxt {segments}/segments.caffemodel {segments}/scene.png"
+    run(f"segment {files} {options} --classes {segments}/classes.txt --out samples --samples 20")
+    beside("variance", str(segments / "scene.png"), "samples/scene_mask.png", "samples/scene_variance.png", factor=2)
     scene = examples / "shapes/scene.png"
     mean = "--mean 104.00699,116.66877,122.67892"
     run(f"segment {HED} {scene} --random-weights {mean} --out edges")

@@ -26,7 +26,7 @@ if [ -z "$oldest" ]; then
             tests/compiled/test_pooling_loops.py
     done
 else
-    pip -q install -c tests/oldest.txt -e ".[hdf5,lmdb,leveldb,onnx,parquet,resize,safetensors]" "pytest==8.*" "hypothesis==6.*" pytest-randomly
+    pip -q install -c tests/oldest.txt -e ".[hdf5,lmdb,leveldb,onnx,parquet,resize,safetensors,tensorboard]" "pytest==8.*" "hypothesis==6.*" pytest-randomly
     if [ $# -gt 3 ]; then exec python -m pytest -q -p no:cacheprovider "${@:4}"; fi
     python -m pytest -q -p no:cacheprovider
     pip -q install -c tests/oldest.txt -e ".[fast,mpi,ray]" psutil

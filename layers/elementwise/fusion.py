@@ -42,8 +42,8 @@ class Channelwise(Layer):
         """Return the layer as a float64 Epilogue, or None if its numbers are not along axis 1 of the shape."""
         raise NotImplementedError
 
-    def gradient(self) -> Epilogue:
-        """Return the factors of the gradient through the layer after it ran as an Epilogue."""
+    def gradient(self) -> Epilogue | None:
+        """Return the factors of the gradient through the layer after it ran as an Epilogue; None if its backward is another."""
         raise NotImplementedError
 
     def device_epilogue(self, before: DeviceEpilogue, shape: tuple[int, ...]) -> DeviceEpilogue | None:

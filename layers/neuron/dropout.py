@@ -1,6 +1,7 @@
 """Dropout: y = x * mask * scale, mask_i = 1 with probability 1 - dropout_ratio.
 
-Source: Caffe's dropout_layer.hpp (Srivastava et al., 2014), and the scale_train of Fast R-CNN's fork.
+Source: Caffe's dropout_layer.hpp (Srivastava et al., 2014), the scale_train of Fast R-CNN's fork, and the sample_weights_test
+of caffe-segnet (Kendall et al., Bayesian SegNet, 2015).
 
 ENet's SpatialDropoutLayer: whole maps are dropped at random.
 
@@ -30,6 +31,7 @@ class Dropout(Layer):
 
     scale_train (default): y = x * mask / (1 - dropout_ratio) in TRAIN, y = x in TEST.
     Otherwise: y = x * mask in TRAIN, y = x * (1 - dropout_ratio) in TEST.
+    sample_weights_test: TEST draws a mask too, and computes what TRAIN does.
     bottom: x (any shape). top: y (the same shape); may be in place.
     Raises LayerError when dropout_ratio is not in [0, 1).
     """
@@ -42,7 +44,9 @@ class Dropout(Layer):
     weight_names = ()
     elementwise = True
     mask: Blob
-    """The mask of the last forward in TRAIN, uint8, of the bottom's shape: 1 for kept elements."""
+    """The mask of the last forward, uint8, of the bottom's shape: 1 for kept elements. Without `draws` it is not used."""
+    draws: bool
+    """True in TRAIN, and in TEST with sample_weights_test."""
     factor: float
     """The factor of the kept elements in the last forward."""
 
@@ -52,16 +56,18 @@ class Dropout(Layer):
         if not 0 <= self.dropout_ratio < 1:
             raise self.error(f"dropout_ratio must be in [0, 1), got {self.dropout_ratio:g}", "dropout_param.dropout_ratio")
         self.mask, self.factor = Blob((), np.uint8), 1.0  # one byte, where Caffe keeps 4
-        self.copies = (int(self.phase == TRAIN), 0)
+        self.draws = self.phase == TRAIN or param.sample_weights_test
+        self.stateful = self.phase != TRAIN and self.draws  # the same masks for a seed, image after image
+        self.copies = (int(self.draws), 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(bottom[0].shape)
-        self.only_shares = self.scale_train and top[0] is bottom[0]
-        if self.phase == TRAIN:
+        self.only_shares = self.scale_train and top[0] is bottom[0] and not self.stateful
+        if self.draws:
             self.mask.reshape(bottom[0].shape)
 
     def costs(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> Costs:
-        return super().costs(bottom, top, propagate_down)._replace(saved=bottom[0].count if self.phase == TRAIN else 0)
+        return super().costs(bottom, top, propagate_down)._replace(saved=bottom[0].count if self.draws else 0)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._draw()
@@ -70,7 +76,7 @@ class Dropout(Layer):
     def _draw(self) -> None:
         """Draw a new mask, and set its factor."""
         keep = 1 - self.dropout_ratio
-        if self.phase == TRAIN:
+        if self.draws:
             self.mask.data[...] = dropout_mask(self.mask.shape, self.dropout_ratio, self.dtype)
             # Caffe's scale_ has the blobs' type.
             self.factor = float(self.dtype.type(1) / self.dtype.type(keep)) if self.scale_train else 1.0
@@ -85,7 +91,7 @@ class Dropout(Layer):
         if self._does_nothing and in_place:
             return
         x, y, factor = source.reshape(-1), target.reshape(-1), self.factor
-        mask = self.mask.read_data().reshape(-1) if self.phase == TRAIN else None
+        mask = self.mask.read_data().reshape(-1) if self.draws else None
 
         def step(index: Index) -> None:
             if mask is not None:
@@ -108,10 +114,10 @@ class Dropout(Layer):
 
     @property
     def _does_nothing(self) -> bool:
-        return self.phase != TRAIN and self.factor == 1
+        return not self.draws and self.factor == 1
 
     def _launch(self, count: int, source: int, target: int) -> None:
-        mask = self.mask.device_data("read") if self.phase == TRAIN else 0
+        mask = self.mask.device_data("read") if self.draws else 0
         self.launch("dropout.dropout", count, count, source, mask, self.factor, target)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -26,6 +27,8 @@ class ReLU(Channelwise):
     Source: Caffe's relu_layer.hpp (Nair and Hinton, 2010).
 
     bottom: x (any shape). top: y (the same shape); may be in place. A NaN stays NaN. Raises no LayerError.
+    backward_rule: "gradient". For pictures also "deconv", dx = ReLU(dy) whatever x (Zeiler and Fergus, 2014), and "guided", the
+    gradient times the positive part of dy (Springenberg et al., 2015).
     """
 
     type = "ReLU"
@@ -39,6 +42,7 @@ class ReLU(Channelwise):
     uses_kernels = ((epilogue_step,), ())
     channelwise = True
     is_rectifier = True
+    backward_rule: Literal["gradient", "deconv", "guided"] = "gradient"
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.negative_slope = self.param.relu_param.negative_slope
@@ -68,16 +72,24 @@ class ReLU(Channelwise):
         dy, dx = top[0].diff.reshape(-1), bottom[0].diff.reshape(-1)
 
         def step(index: Index) -> None:
-            relu_backward(dy[index], sign[index] > 0, self.negative_slope, out=dx[index])
+            if self.backward_rule == "deconv":
+                relu(dy[index], self.negative_slope, out=dx[index])
+                return
+            passed = dy[index] if self.backward_rule == "gradient" else relu(dy[index], out=dx[index])
+            relu_backward(passed, sign[index] > 0, self.negative_slope, out=dx[index])
 
         each_block(dy.shape, step)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
             return
-        sign, dy = self._sign_of(bottom, top).device_data("read"), top[0].device_diff("read")
-        dx = bottom[0].device_diff("write")
-        self.launch("relu.relu_backward", top[0].count, top[0].count, sign, dy, self.negative_slope, dx)
+        sign, count = self._sign_of(bottom, top).device_data("read"), top[0].count
+        dy, dx = diff_pair(top[0], bottom[0])
+        if self.backward_rule != "gradient":
+            self.launch("relu.relu", count, count, dy, self.negative_slope if self.backward_rule == "deconv" else 0.0, dx, 0)
+            dy = dx
+        if self.backward_rule != "deconv":
+            self.launch("relu.relu_backward", count, count, sign, dy, self.negative_slope, dx)
 
     def _sign_of(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob:
         """Return the blob whose elements are positive where x is."""
@@ -91,8 +103,8 @@ class ReLU(Channelwise):
     def epilogue(self, shape: tuple[int, ...]) -> Epilogue:
         return Epilogue(negative_slope=self.negative_slope)
 
-    def gradient(self) -> Epilogue:
-        return Epilogue(negative_slope=self.negative_slope)
+    def gradient(self) -> Epilogue | None:
+        return Epilogue(negative_slope=self.negative_slope) if self.backward_rule == "gradient" else None
 
     def device_epilogue(self, before: DeviceEpilogue, shape: tuple[int, ...]) -> DeviceEpilogue:
         return replace(before, negative_slope=self.negative_slope)

@@ -4,6 +4,7 @@
     6 tops: data, rois, labels, bbox_targets and its two weights (without an RPN)
     5 tops: without the outside weights, and 3 tops of which the second is called rois: without a regression (Fast R-CNN)
 
+In TRAIN, settings can turn on SSD's augmentation (augmented_images.py).
 Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py, and fast-rcnn's. Here every image is seen once before any is
 seen again.
 """
@@ -18,7 +19,15 @@ import numpy as np
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
 from minicaffe.data.images import Scale, image_blob, scaled_image
-from minicaffe.data.roidb import add_bbox_regression_targets, entry_pixels, prepare_roidb, usable
+from minicaffe.data.roidb import (
+    add_bbox_regression_targets,
+    entry_pixels,
+    image_name,
+    normalise_targets,
+    prepare_roidb,
+    regression_targets,
+    usable,
+)
 from minicaffe.data.roidb_entry import Entry, Roidb
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.data.shard import current_shard
@@ -26,6 +35,7 @@ from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError
 from minicaffe.formats.arrays import checksum
 from minicaffe.layers.data.prefetching import DataLayer
+from minicaffe.layers.proposal.augmented_images import augmentation_of
 from minicaffe.layers.proposal.param_str import (
     ANY_NAME,
     INSIDE,
@@ -39,6 +49,7 @@ from minicaffe.layers.proposal.param_str import (
 )
 from minicaffe.layers.proposal.proposal import ROIS
 from minicaffe.layers.proposal.proposal_target import class_targets, put_training_rois, sample_rois
+from minicaffe.mode import TRAIN
 
 from .dynamic_tops import DynamicTops
 
@@ -125,6 +136,8 @@ class RoIData(DynamicTops, DataLayer, StandIn):
         self.order = np.zeros(0, int)
         self.bbox_means: Array | None = None
         self.bbox_stds: Array | None = None
+        self._statistics: tuple[Array, Array] | None = None
+        self.augmentation = augmentation_of(self.settings) if self.phase == TRAIN else None
         train = self.settings.train
         self.images_per_batch = 1 if self.has_rpn else train.ims_per_batch
         # The largest possible shape; forward sets each batch's size.
@@ -148,10 +161,12 @@ class RoIData(DynamicTops, DataLayer, StandIn):
             raise self.error(str(error)) from error
         if not entries:
             raise self.error(f"a roidb of {len(roidb)} images has no image with boxes to train on")
+        if self.augmentation:
+            self._check_augmentation(entries)
         if not self.has_rpn and any("bbox_targets" not in entry for entry in entries):
-            statistics = add_bbox_regression_targets(entries, self.settings)
+            self._statistics = add_bbox_regression_targets(entries, self.settings)
             if self.regresses:
-                self.bbox_means, self.bbox_stds = statistics
+                self.bbox_means, self.bbox_stds = self._statistics
         self.roidb, self.order = entries, np.zeros(0, int)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -159,8 +174,8 @@ class RoIData(DynamicTops, DataLayer, StandIn):
             raise self.error(
                 "has no images: give --roidb to `minicaffe train` or `trace`, or call set_roidb on this layer before forward"
             )
-        entries = self.batch = [self.roidb[i] for i in self._next_batch()]
-        images, scales = zip(*(self._image(entry) for entry in entries), strict=True)
+        self.batch = [self.roidb[i] for i in self._next_batch()]
+        entries, images, scales = zip(*(self._image(entry) for entry in self.batch), strict=True)
         data = image_blob(images)
         top[0].reshape(*data.shape)
         top[0].data[...] = data
@@ -205,13 +220,30 @@ class RoIData(DynamicTops, DataLayer, StandIn):
         batch, self.order = np.split(self.order, [self.images_per_batch])
         return batch
 
-    def _image(self, entry: Entry) -> tuple[Array, Scale]:
-        """Return the entry's image, scaled to a random one of TRAIN.SCALES, and its scale."""
+    def _image(self, entry: Entry) -> tuple[Entry, Array, Scale]:
+        """Return the entry, its image, scaled to a random one of TRAIN.SCALES, and its scale."""
         train = self.settings.train
         try:
             pixels = entry_pixels(entry)
             target = train.scales[rng.generator().integers(len(train.scales))]
-            flipped = pixels[:, ::-1] if entry["flipped"] else pixels
-            return scaled_image(flipped, self.settings.pixel_means, target, train.max_size, train.scale_multiple_of)
+            pixels = pixels[:, ::-1] if entry["flipped"] else pixels
+            if self.augmentation:
+                entry, pixels = self.augmentation(entry, pixels, rng.generator())
+                if self._statistics and "bbox_targets" not in entry:
+                    entry["bbox_targets"] = regression_targets(entry, train.bbox_thresh)
+                    normalise_targets(entry["bbox_targets"], *self._statistics, train)
+            return entry, *scaled_image(pixels, self.settings.pixel_means, target, train.max_size, train.scale_multiple_of)
+        except DataError as error:
+            raise self.error(str(error)) from error
+
+    def _check_augmentation(self, entries: Sequence[Entry]) -> None:
+        """Raise LayerError for images that cannot be augmented."""
+        assert self.augmentation is not None
+        try:
+            for entry in entries:
+                self.augmentation.check(entry)
+                if not self.has_rpn and "bbox_targets" in entry:
+                    what = "bbox_targets, which do not fit the augmented image: leave them out"
+                    raise DataError(f"{image_name(entry)}: brings its own {what}")
         except DataError as error:
             raise self.error(str(error)) from error

@@ -81,7 +81,8 @@ class CTCGreedyDecoder(Forked):
         steps, sequences, classes = bottom[0].shape[:3]
         param, ocr = self.param.ctc_decoder_param, self.kind == CAFFE_OCR
         given = 0 if ocr and not param.HasField("blank_index") else param.blank_index
-        self.blank = blank_class(self, classes, given, "ctc_decoder_param.blank_index") if given >= 0 else classes - 1
+        self.blank_is_last = given < 0
+        self.blank = classes - 1 if self.blank_is_last else blank_class(self, classes, given, "ctc_decoder_param.blank_index")
         true = len(bottom) == (2 if ocr else 3)
         if ocr and true:
             check_of_sequences(self, bottom, 1)

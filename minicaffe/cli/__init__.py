@@ -71,7 +71,7 @@ GROUPS = {
         "convert-annoset": "make a database of annotated images, for SSDs",
         "compute-image-mean": "average the images of a database, for mean_file",
         "extract-features": "store blobs for each item of a net's data layer",
-        "parse-log": "turn a training log into tables",
+        "parse-log": "turn a training log into tables or a plot",
     },
     "About": {
         "doctor": "check processor, BLAS, compiled loops and GPU",

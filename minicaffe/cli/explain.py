@@ -10,16 +10,21 @@ from functools import cached_property
 import click
 
 from minicaffe.data.images import load_image
+from minicaffe.detection.class_names import read_labels
+from minicaffe.detection.task import names_for
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import read_net
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.net import Net
+from minicaffe.tracing.class_maps import class_map, class_score
 from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.explanations.explanation import Explanation
 from minicaffe.tracing.explanations.proposals import STEP
 from minicaffe.tracing.explanations.terms import ROWS
 from minicaffe.tracing.receptive_fields import receptive_field
+from minicaffe.tracing.trace_facts import found_detections
 
+from .common import PICTURES, check_target, save_png
 from .groups import DeviceOptions, NetOptions, random_weights_option, weights_option
 from .image_options import InputOptions, RoidbOptions
 from .options import argument, option, with_options
@@ -65,6 +70,13 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     dy: str | None = option(
         "--dy", "With --backward: gradient of the top.  [default: the loss's, or ones]", type=click.Choice(["ones", "random"])
     )
+    cam: str | None = option(
+        "--cam",
+        "Explain the class activation map (Grad-CAM) of a score at LAYER; --at H,W selects the cell.  [--at default: the"
+        " greatest]",
+        metavar="best|class:K|detection:K",
+    )
+    draw: str | None = option("--draw", "With --cam: write the map on the image.", metavar="FILE.png")
     rows: int = option("--rows", "Maximum of rows per table.", type=click.IntRange(1), default=ROWS)
     random_weights: bool = random_weights_option()
 
@@ -93,9 +105,21 @@ def explain_command(options: Options) -> None:
     Use `detection` as LAYER for the final boxes of a Faster R-CNN or R-FCN: --index K explains detection K (0 is the best),
     --roi K follows roi K.
 
+    With --cam it shows where in the image LAYER's maps raise the score of a class or of a detection.
+
     Example:  minicaffe explain test.prototxt net.caffemodel roi_pool5 --input data=cat.jpg --roi 3 --channel 12 --bin 2,5
+
+    Example:  minicaffe explain deploy.prototxt net.caffemodel conv5 --image cat.jpg --cam best --draw cam.png
     """
     options.use_device()
+    if options.cam or options.draw:
+        _explain_score(options)
+    else:
+        _explain_number(options)
+
+
+def _explain_number(options: Options) -> None:
+    """Print the arithmetic of a number or of a gradient."""
     net = _filled(options)
     found = explain(
         net,
@@ -122,6 +146,29 @@ def explain_command(options: Options) -> None:
         _print_fields(net, options.layer, found)
 
 
+NOT_WITH_CAM = "roi", "channel", "bin", "index", "anchor", "backward", "weight", "cell", "item", "dy"
+
+
+def _explain_score(options: Options) -> None:
+    """Print the class activation map of a score, and draw it. Raises Error."""
+    if options.cam is None:
+        raise Error("--draw needs --cam: explain draws only class activation maps")
+    if options.draw and not options.image:
+        raise Error("--draw needs the --image on which the map is drawn")
+    if given := [name for name in NOT_WITH_CAM if (value := getattr(options, name)) is not None and value is not False]:
+        raise Error(f"--cam cannot be used with --{given[0]}: it takes only --at H,W")
+    check_target("--draw", options.draw, [options.net, *options.weights, *options.read_files()], writes=PICTURES)
+    names = read_labels(options.classes) if options.classes else None
+    net, image = _filled(options), load_image(options.image) if options.image else None
+    net.forward()
+    score = class_score(net, options.cam, found_detections(net, image), names and names_for(net, names, str(options.classes)))
+    found = class_map(net, options.layer, score, options.at)
+    echo(found.text(options.rows))
+    if options.draw and image is not None:
+        save_png(options.draw, found.picture(image))
+        echo(f"written: {options.draw}")
+
+
 def _filled(options: Options) -> Net:
     for word in options.weights:
         if re.fullmatch(r"-?\d+(,-?\d+)*", word) and not os.path.exists(word):
@@ -130,7 +177,7 @@ def _filled(options: Options) -> Net:
     if options.roidb:
         options.set_roidb(net, options.settings)
     # backward starts from the losses
-    whole = options.backward or options.weight or options.layer not in net.layer_dict
+    whole = options.backward or options.weight or options.cam or options.layer not in net.layer_dict
     for note in options.fill(net, options.seed, until=None if whole else options.layer):
         warn(note)
     return net

@@ -19,10 +19,14 @@ from datetime import datetime
 from io import FileIO
 from pathlib import Path
 
+import click
+
 from minicaffe.errors import Error, written_out
 from minicaffe.files import unlinked
-from minicaffe.training.solver_log import parse_log, write_rows
+from minicaffe.training.plot import draw, facts_of_log, write_plot
+from minicaffe.training.solver_log import logged_numbers, rows_of, write_rows
 
+from .common import check_png
 from .options import argument, option, with_options
 from .terminal import echo
 
@@ -83,7 +87,8 @@ def _handled(name: str, show: Callable[[logging.LogRecord], None]) -> Iterator[N
 @dataclass(frozen=True, kw_only=True)
 class ParseLogOptions:
     log: str = argument()
-    folder: str = argument(metavar="OUTDIR")
+    folder: str | None = argument(metavar="[OUTDIR]", required=False)
+    plot: str | None = option("--plot", "Draw losses, scores and the learning rate by iteration.", metavar="FILE.png")
     delimiter: str = option("--delimiter", "Character between columns.", metavar="C", default=",")
 
 
@@ -91,17 +96,28 @@ class ParseLogOptions:
 def parse_log_command(options: ParseLogOptions) -> None:
     """Turn the training log LOG, minicaffe's or Caffe's, into the tables OUTDIR/LOG.train and OUTDIR/LOG.test.
 
-    The tables list the nets' outputs by iteration, as with Caffe's parse_log.py.
+    The tables list the nets' outputs by iteration, as with Caffe's parse_log.py. --plot draws them; then OUTDIR is optional.
 
     Example:  minicaffe parse-log train.log .
+
+    Example:  minicaffe parse-log train.log --plot training.png
     """
     log, delimiter = options.log, options.delimiter
+    if options.folder is None and options.plot is None:
+        raise click.UsageError("give OUTDIR for tables, or --plot FILE.png for a picture")
     if len(delimiter) != 1:
         raise Error(f'--delimiter must be one character, got "{delimiter}"')
-    for kind, rows in zip(("train", "test"), parse_log(log), strict=True):
+    check_png("--plot", options.plot, [log])
+    numbers = list(logged_numbers(log))
+    for kind, rows in zip(("train", "test"), rows_of(numbers), strict=True) if options.folder else ():
         if rows:
-            target = unlinked(Path(options.folder) / f"{Path(log).name}.{kind}")
+            target = unlinked(Path(options.folder or "") / f"{Path(log).name}.{kind}")
             write_rows(target, rows, delimiter)
             echo(f"written: {target} ({len(rows)} rows)")
         else:
             echo(f"no {kind} outputs in {log}")
+    if options.plot:
+        if not numbers:
+            raise Error(f"{log}: no losses, rates or outputs to draw")
+        write_plot(options.plot, draw(facts_of_log(numbers, Path(log).name)))
+        echo(f"drawn: {options.plot}")

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import click
 import numpy as np
 from PIL import Image
 
+from minicaffe import rng
 from minicaffe.blob import Array
 from minicaffe.data.drawings import class_name, draw_legend, draw_map, draw_mask, draw_overlay
 from minicaffe.data.image_bytes import Pixels
 from minicaffe.detection.class_names import default_names, read_labels
 from minicaffe.detection.detect import to_json
 from minicaffe.detection.instances import SCORES, Instances, find_instances, has_instances, painted
+from minicaffe.detection.sampling import sampled
 from minicaffe.detection.segmentation import (
     class_of_pixels,
     is_classes,
@@ -33,10 +36,10 @@ from .detect import detection_lines
 from .options import FiniteRange, option, with_options
 from .pictures import DataLayerOptions, Found, as_read
 
-PICTURES = ("_mask.png", "_overlay.png", "_legend.png", "_map.png")
-"""The last one of probabilities, the others of classes and of instances."""
-Findings = tuple[dict[str, Any], list[str], list[Image.Image]]
-"""The findings in an image: for JSON, as lines, and as pictures."""
+PICTURES = ("_mask.png", "_overlay.png", "_legend.png", "_map.png", "_variance.png")
+"""The map is of probabilities, the first three of classes and of instances."""
+Findings = tuple[dict[str, Any], list[str], dict[str, Image.Image]]
+"""The findings in an image: for JSON, as lines, and as pictures by the ends of their names."""
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -56,6 +59,11 @@ class Options(DataLayerOptions):
         "--define", "Value of the variable ${NAME} in a template; may be repeated.", metavar="NAME=VALUE", type=_variable
     )
 
+    samples: int | None = option(
+        "--samples",
+        "Run the net N times with random Dropout masks; the classes of the mean, and the variance.",
+        type=click.IntRange(2),
+    )
     threshold: float | None = option(
         "--threshold", "MNC: score that an instance must exceed.  [default: 0.5]", type=FiniteRange(0, 1)
     )
@@ -79,6 +87,9 @@ def segment_command(options: Options) -> None:
     For a map of a Sigmoid, as in HED, --out writes NAME_map.png, and the share of pixels above 0.5 is printed. For an
     MNC net, each instance is printed with class, score and box. The mask's pixels are then the numbers of the instances.
 
+    With --samples, for Bayesian SegNet, --out also writes NAME_variance.png: the variance of the scores, white where it is
+    largest. The samples of each image start from --seed.
+
     Example:  minicaffe segment deploy.prototxt fcn8s.caffemodel street.jpg --mean 104,117,123 --out masks
     """
     options.use_device()
@@ -87,21 +98,23 @@ def segment_command(options: Options) -> None:
     images = options.images
     names = read_labels(options.classes) if options.classes else None
     net = options.opened()
-    if options.blob or not has_instances(net):
+    if not options.blob and has_instances(net):
+        refuse("for class scores: MNC's net has instances", {"--samples": options.samples})
+    else:
         refuse("for class scores: it is for the instances of MNC's net", {"--threshold": options.threshold})
     out, others = options.out, (options.classes, options.cfg)
     targets = [options.output_names(out, end, *others) for end in PICTURES] if out else []
     remaining = iter(zip(*targets, strict=True))
 
     def segment(picture: Picture) -> Found:
-        files = next(remaining, ())
+        files = dict(zip(PICTURES, next(remaining, ())))
         values, lines, drawn = _found(net, options.put(net, picture), names, options)
         values = {"image": picture.name, **values}
         lines = [f"{on_one_line(picture.name)}:", *lines]
         if not files:
             return Found(values, lines)
-        files = files[-1:] if len(drawn) == 1 else files[:-1]
-        return Found({**values, "files": [str(file) for file in files]}, lines, dict(zip(files, drawn, strict=True)))
+        pictures = {files[end]: picture for end, picture in drawn.items()}
+        return Found({**values, "files": [str(file) for file in pictures]}, lines, pictures)
 
     options.report_each(images, segment)
 
@@ -113,29 +126,39 @@ def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) 
         instances = find_instances(net, *pixels.shape[:2], threshold=threshold)
         return _of_instances(instances, threshold, pixels, _names(names, net, SCORES, options))
     blob = score_blob(net, options.blob, options.net)
+    if options.samples and is_classes(net, blob):
+        raise Error(f"{blob} holds the classes of an ArgMax, which have no mean: name the blob of their scores with --blob")
+    maps, variance = _maps(net, blob, options)
     if is_probability(net, blob):
-        return _of_probabilities(_maps(net, blob, options)[0], pixels)
-    return _of_classes(_classes(net, blob, pixels, options), pixels, _names(names, net, blob, options))
+        found = _of_probabilities(maps[0], pixels)
+    else:
+        found = _of_classes(_classes(net, blob, maps, pixels), pixels, _names(names, net, blob, options))
+    return found if variance is None else _with_variance(found, variance, pixels)
 
 
-def _maps(net: Net, blob: str, options: Options) -> Array:
-    """Return the blob's maps (K, h, w), rows first, for the image in the net's input.
+def _maps(net: Net, blob: str, options: Options) -> tuple[Array, Array | None]:
+    """Return the blob's maps (K, h, w), rows first, for the image in the net's input, and with --samples their variance.
 
     Raises Error for a blob without such scores.
     """
-    scores = np.asarray(net.forward(blobs=[blob])[blob])
+    variance = None
+    if options.samples:
+        rng.set_random_seed(options.seed)  # an image's samples do not depend on the images before it
+        scores, variance = sampled(net, blob, options.samples)
+    else:
+        scores = np.asarray(net.forward(blobs=[blob])[blob])
     if scores.ndim != 4 or len(scores) != 1 or not scores.size:
         raise Error(f"{blob} of shape {scores.shape} does not hold a score of each class for each pixel: (1, K, H, W)")
-    maps: Array = scores[0].transpose(0, 2, 1) if options.order.columns_first else scores[0]
-    return maps
+
+    def rows_first(array: Array) -> Array:
+        maps: Array = array[0].transpose(0, 2, 1) if options.order.columns_first else array[0]
+        return maps
+
+    return rows_first(scores), None if variance is None else rows_first(variance)
 
 
-def _classes(net: Net, blob: str, pixels: Pixels, options: Options) -> Array:
-    """Return the class of each pixel (H, W), uint8, of the image in the net's input.
-
-    Raises Error for a blob without such scores.
-    """
-    maps = _maps(net, blob, options)
+def _classes(net: Net, blob: str, maps: Array, pixels: Pixels) -> Array:
+    """Return the class of each pixel (H, W), uint8, from the maps (K, h, w). Raises Error for maps that are no scores."""
     if is_classes(net, blob):
         return resized_classes(maps[0], *pixels.shape[:2])
     if len(maps) == 1:
@@ -167,7 +190,7 @@ def _of_classes(classes: Array, pixels: Pixels, names: list[str] | None) -> Find
     shares = _shares(classes, names)
     lines = [f"  {100 * one['share']:5.1f} %  {shortened(on_one_line(one['class']))}" for one in shares]
     legend = [(one["class_index"], f"{one['class'][:80]}  {100 * one['share']:.1f} %") for one in shares]
-    return {"classes": shares}, lines, [draw_mask(classes), draw_overlay(pixels, classes), draw_legend(legend)]
+    return {"classes": shares}, lines, _pictures(classes, pixels, legend)
 
 
 def _of_instances(found: Instances, threshold: float, pixels: Pixels, names: list[str] | None) -> Findings:
@@ -176,11 +199,28 @@ def _of_instances(found: Instances, threshold: float, pixels: Pixels, names: lis
     lines = lines or [f"  nothing reaches --threshold {threshold:g}: the best score is {found.detections.best:.4g}"]
     each = enumerate(zip(rows, found.detections.scores, strict=True), 1)
     legend = [(i, f"{i} {row['class'][:80]}  {score:.3f}") for i, (row, score) in each]
-    return {"instances": rows}, lines, [draw_mask(numbers), draw_overlay(pixels, numbers), draw_legend(legend)]
+    return {"instances": rows}, lines, _pictures(numbers, pixels, legend)
+
+
+def _pictures(numbers: Array, pixels: Pixels, legend: list[tuple[int, str]]) -> dict[str, Image.Image]:
+    drawn = draw_mask(numbers), draw_overlay(pixels, numbers), draw_legend(legend)
+    return dict(zip(PICTURES, drawn))
 
 
 def _of_probabilities(probabilities: Array, pixels: Pixels) -> Findings:
     found = probability_of_pixels(probabilities, *pixels.shape[:2])
     share, mean = float((found > 0.5).mean()), float(found.mean(dtype=np.float64))
     lines = [f"  {100 * share:5.1f} %  above 0.5 (mean {mean:.4f})"]
-    return {"above_half": round(share, 6), "mean": round(mean, 6)}, lines, [draw_map(found)]
+    return {"above_half": round(share, 6), "mean": round(mean, 6)}, lines, {"_map.png": draw_map(found)}
+
+
+def _with_variance(found: Findings, variance: Array, pixels: Pixels) -> Findings:
+    """Return the findings with the variance (K, h, w) of the scores, its mean over the classes."""
+    values, lines, drawn = found
+    each = variance.mean(axis=0)
+    mean, largest = float(each.mean()), float(each.max())
+    resized = probability_of_pixels(each, *pixels.shape[:2])
+    picture = draw_map(resized / resized.max())
+    line = f"  variance: mean {mean:.4g}, largest {largest:.4g}"
+    numbers = {"mean": float(f"{mean:.6g}"), "largest": float(f"{largest:.6g}")}
+    return {**values, "variance": numbers}, [*lines, line], {**drawn, "_variance.png": picture}

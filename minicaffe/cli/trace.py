@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shlex import join
 from types import TracebackType
@@ -34,6 +35,7 @@ from minicaffe.tracing.tours import SHIPPED, load_tour
 from minicaffe.tracing.trace import BlobShot, Statistics, Step
 from minicaffe.tracing.trace_facts import found_detections, gradient_seed
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
+from minicaffe.tracing.units import parsed
 
 from .common import ARRAYS, PAGES, check_apart, check_target, print_table, shape_text
 from .console import bar
@@ -78,6 +80,13 @@ class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
         "Where backward starts (implies --backward): the losses, ones at the outputs, or the score of detection K (0 is the"
         " best).  [default: loss if the net has one, else detection:0, else ones]",
         metavar="loss|ones|detection:K",
+    )
+    cam: str | None = option("--cam", "Show on the page where LAYER's maps raise the best scores (Grad-CAM).", metavar="LAYER")
+    deconv: tuple[str, ...] = option(
+        "--deconv",
+        "Show on the page which pixels raise a unit of LAYER: by the gradient, deconvolution and guided backpropagation; may be"
+        " repeated.  [default unit: the greatest number, of the channel or of all]",
+        metavar="LAYER[:CHANNEL[,ROW,COLUMN]]",
     )
     until: str | None = option("--until", "Last layer to run forward.", metavar="LAYER")
     out: str | None = option(
@@ -143,24 +152,60 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str], names: Sequen
     tracer.classes = names and names_for(net, names, str(options.classes))
     if until is not None:
         net.index_of(until)
+    _check_pictures(net, options, has_page=tracer.path is not None)
     for tour in tracer.tours:
         tour.check_layers([layer.name for layer in net.layers])
     if options.roidb:
         tracer.classes = options.set_roidb(net, options.settings) or tracer.classes
     tracer.image = fill(net, options, options.seed, say, options.until)
-    with logging_to(to_stderr) if options.debug else nullcontext(), debug_info(net, options.debug):
+    lines = partial(_debug_lines, net, options.debug)
+    with lines():
         net.forward(end=until)
-        if options.goes_back:
+    _add_pictures(tracer, net, options)
+    if options.goes_back:
+        with lines():
             seed = gradient_seed(net, options.seed_gradient, until, found_detections(net, tracer.image), tracer.classes)
             tracer.gradient = seed.words
             net.backward_from_to(seed.layer, 0)
     return net
 
 
+@contextmanager
+def _debug_lines(net: Net, wanted: bool) -> Iterator[None]:
+    """In the block, print Caffe's debug_info lines on stderr, if wanted."""
+    with logging_to(to_stderr) if wanted else nullcontext(), debug_info(net, wanted):
+        yield
+
+
+def _check_pictures(net: Net, options: Options, *, has_page: bool) -> None:
+    """Raise Error for --cam and --deconv without a page, or of a layer that does not run."""
+    names = [("--cam", options.cam), *(("--deconv", given) for given in options.deconv)]
+    for name, given in names:
+        if given is None:
+            continue
+        if not has_page:
+            raise Error(f"{name} {given} is shown on the page: add -o {PAGE}")
+        layer = given if name == "--cam" else parsed(net, given)[0]
+        if net.index_of(layer) > last_layer(net, options.until) or (name == "--cam" and options.until):
+            raise Error(f"{name} {given}: leave out --until {options.until}, which ends the forward too early")
+
+
+def _add_pictures(tracer: Tracer, net: Net, options: Options) -> None:
+    if options.cam:
+        tracer.add_class_maps(options.cam)
+    for given in options.deconv:
+        tracer.add_unit(*parsed(net, given))
+
+
+def last_layer(net: Net, until: str | None) -> int:
+    """Return the number of the last layer of a forward."""
+    return len(net.layers) - 1 if until is None else net.index_of(until)
+
+
 def explain_options() -> str:
     """Return the given options that choose the net and its inputs, as text for explain, which has them too."""
     context, parts = click.get_current_context(), []
-    shared = {p.name for p in explain_command.params if isinstance(p, click.Option)} - {"backward", "more_weights"}
+    shared = {p.name for p in explain_command.params if isinstance(p, click.Option)} - {"backward", "more_weights", "cam"}
     for given in context.command.params:
         name = str(given.name)
         if name in shared and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -217,7 +262,7 @@ def fill(
 
 def write_arrays(net: Net, path: str, until: str | None, backward: bool) -> None:
     """Write data/BLOB, and after backward diff/BLOB and weight_diff/LAYER/NUMBER, without blobs of layers after `until`."""
-    last = len(net.layers) - 1 if until is None else net.index_of(until)
+    last = last_layer(net, until)
     names = dict.fromkeys(name for node in net.nodes[: last + 1] for name in node.top_names)
     arrays = {f"data/{name}": net.blobs[name].read_data() for name in names}
     if backward:

@@ -6,8 +6,8 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,10 +30,12 @@ from minicaffe.training.solvers import get_solver
 
 from .common import PAGES, WEIGHTS, check_apart, check_folder, check_target, counted, listed, one_of
 from .groups import DeviceOptions, StateOptions, iterations_option, weights_option
-from .image_options import SettingsOptions
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
 from .terminal import echo, inform, warn
+from .train_augment import AugmentOptions
+from .train_lr import FindLrOptions, report
+from .train_record import RecordOptions
 from .train_sizes import NetEdits
 from .train_validation import Lines, ValidationOptions, progress_text, tell_best, validated_text
 
@@ -91,7 +93,7 @@ class FilmOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions(ValidationOptions, SettingsOptions, DeviceOptions, StateOptions):
+class TrainingOptions(ValidationOptions, AugmentOptions, DeviceOptions, StateOptions):
     """The options of one training and of a training in stages."""
 
     seed_given: int | None = option(
@@ -133,7 +135,7 @@ class TrainingOptions(ValidationOptions, SettingsOptions, DeviceOptions, StateOp
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(FilmOptions, TrainingOptions):
+class TrainOptions(RecordOptions, FindLrOptions, FilmOptions, TrainingOptions):
     """The options of train. resume_advice: see SGDSolver."""
 
     solver: str | None = argument(required=False)
@@ -168,7 +170,9 @@ def train_command(options: TrainOptions) -> None:
 
     Example:  minicaffe train -solver solver.prototxt -snapshot lenet_iter_5000.solverstate
 
-    Example:  minicaffe train solver.prototxt --film film --every 50
+    Example:  minicaffe train solver.prototxt --film film --every 50 --plot training.png --csv training.csv
+
+    Example:  minicaffe train solver.prototxt --find-lr --plot rates.png
 
     Example:  mpiexec -n 4 minicaffe train solver.prototxt --engine mpi
     """
@@ -186,15 +190,19 @@ def train(path: str, options: TrainOptions) -> SGDSolver:
         edits.finish(trainer, fresh=state is None)
         _check_test_nets(trainer)
         _remind(param, trainer.net, options)
+        options.tell_augmentation(trainer.net)
         with job.train(trainer) if job else nullcontext():
             for file in options.weights if state is None else ():  # --snapshot latest: weights count only for the first start
                 _load(trainer, file)
             with options.checking():
                 classes = options.set_roidb(trainer.net, options.settings, trainer.test_nets)
                 options.apply_epochs(trainer)
-                if options.has_test_net:
+                if options.has_test_net and not options.find_lr:
                     edits.write_test_net(trainer, options.test_net)
                 options.start_validation(trainer, classes)
+            if options.find_lr:
+                _find_lr(trainer, options)
+                return trainer
             if state:
                 trainer.restore(state)
             _solve(trainer, options, options.start_film(trainer, classes), alone=job is None)
@@ -223,6 +231,7 @@ def _check(path: str, options: TrainOptions) -> None:
     if options.epochs and options.iterations:
         raise click.UsageError("--epochs and --iterations: give one of them")
     options.check_training()
+    options.check_find_lr()
     if options.timeout and not options.engine:
         raise click.UsageError("--timeout goes with --engine mpi")
     if weights and snapshot and snapshot != LATEST:
@@ -232,6 +241,9 @@ def _check(path: str, options: TrainOptions) -> None:
     check_target("--out", options.out, read, writes=WEIGHTS)
     check_target("--log", options.log, read, appended=True)
     check_apart("--out", options.out, "--log", options.log)
+    options.check_record(read)
+    for name, file in (("--out", options.out), ("--log", options.log)):
+        check_apart(name, file, "--csv", options.csv)
     options.check_film()
     if snapshot and snapshot.endswith((".caffemodel", ".caffemodel.h5")):
         raise Error(
@@ -332,14 +344,23 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
 
     usr1 = None if alone else "stop"  # mpiexec forwards SIGUSR1 to the ranks
     signals = signal_actions(options.sigint_effect, options.sighup_effect, sigusr1=usr1, noted=noted if alone else None)
-    with checked, film or nullcontext(), signals as request:
-        trainer.set_action_function(request)
-        _show_progress(trainer, options.iterations, options.log if first else None)
+    total = max(trainer.param.max_iter - trainer.iter, 0) if options.iterations is None else options.iterations
+    with ExitStack() as stack:
+        for recorder in options.recorders(trainer, trainer.iter + total):
+            stack.enter_context(recorder)
+        stack.enter_context(checked)
+        stack.enter_context(film or nullcontext())
+        trainer.set_action_function(stack.enter_context(signals))
+        log = options.log if first else None
+        _show_progress(trainer, lambda: trainer.solve(iterations=options.iterations), total, log)
     if options.out and first:  # rank 0: all ranks have the same weights
         trainer.save(options.out)
         echo(f"written: {options.out}")
     if trainer.validation:
         tell_best(trainer.validation)
+    for file in (options.plot, options.csv, options.tensorboard) if first else ():
+        if file:
+            echo(f"written: {file}")
     if film:
         echo(f"written: {film.write()}")
     context = click.get_current_context()
@@ -347,13 +368,20 @@ def _solve(trainer: SGDSolver, options: TrainOptions, film: Film | None, alone: 
         context.exit(128 + stops[0])  # as in a shell: the training is not complete
 
 
-def _show_progress(trainer: SGDSolver, iterations: int | None, log_file: str | None) -> None:
-    """Train with a progress bar; without a terminal, print Lines every `display` iterations (default: 100)."""
+def _find_lr(trainer: SGDSolver, options: TrainOptions) -> None:
+    """Run the learning rate range test, and print its proposal."""
+    test = options.range_test(trainer, options.iterations)
+    with signal_actions("stop", "none") as request:
+        _show_progress(trainer, lambda: test.run(request), test.iterations, None)
+    report(test, options.plot)
+
+
+def _show_progress(trainer: SGDSolver, train: Callable[[], object], total: int, log_file: str | None) -> None:
+    """Call train with a progress bar; without a terminal, print Lines every `display` iterations (default: 100)."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
     from .console import bar
 
-    total = iterations if iterations is not None else max(trainer.param.max_iter - trainer.iter, 0)
     shown = bar(MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     validation = trainer.validation
     if shown is None:
@@ -363,7 +391,7 @@ def _show_progress(trainer: SGDSolver, iterations: int | None, log_file: str | N
             validation.on_image(lines.image)
             validation.on_validated(lambda done: lines.validated(done, validation))
         with logging_to(to_stderr, log_file):
-            trainer.solve(iterations=iterations)
+            train()
         return
     with shown, logging_to(lambda record: _above(shown.console, record), log_file):
         task = shown.add_task("", total=total)
@@ -371,7 +399,7 @@ def _show_progress(trainer: SGDSolver, iterations: int | None, log_file: str | N
         if validation:
             validation.on_image(lambda done, total: shown.update(task, description=f"validating {done}/{total}"))
             validation.on_validated(lambda done: shown.update(task, description=validated_text(done, validation)))
-        trainer.solve(iterations=iterations)
+        train()
 
 
 def _best_text(validation: Validation | None) -> str:

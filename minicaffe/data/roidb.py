@@ -22,7 +22,7 @@ from minicaffe.data.boxes import bbox_overlaps, bbox_transform
 from minicaffe.data.images import image_size, load_image
 from minicaffe.data.roidb_entry import Entry, Roidb
 from minicaffe.data.roidb_files import load_roidb
-from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.settings import DetectionSettings, TrainSettings
 from minicaffe.errors import DataError
 
 __all__ = [
@@ -196,13 +196,17 @@ def add_bbox_regression_targets(roidb: Sequence[Entry], settings: DetectionSetti
     elif train.bbox_normalize_targets:
         targets = np.concatenate([entry["bbox_targets"] for entry in roidb])
         means, stds = target_statistics(targets, classes, train.agnostic, settings.eps)
-    if train.bbox_normalize_targets:
-        for entry in roidb:
-            targets = entry["bbox_targets"]
-            column = _regression_class(targets, train.agnostic)
-            at = column > 0
-            targets[at, 1:] = (targets[at, 1:] - means[column[at]]) / stds[column[at]]
+    for entry in roidb:
+        normalise_targets(entry["bbox_targets"], means, stds, train)
     return means, stds
+
+
+def normalise_targets(targets: Array, means: Array, stds: Array, train: TrainSettings) -> None:
+    """Normalise targets (N, 5) in place by means and stds (K, 4), if the settings say so."""
+    if train.bbox_normalize_targets:
+        column = _regression_class(targets, train.agnostic)
+        at = column > 0
+        targets[at, 1:] = (targets[at, 1:] - means[column[at]]) / stds[column[at]]
 
 
 def regression_targets(entry: Entry, threshold: float) -> Array:

@@ -126,12 +126,15 @@ def _listed(folder: Path, splits: Sequence[str]) -> list[tuple[str, str]]:
     listing = next((path for path in listings if path.is_file()), listings[0])
     try:
         lines = read_text(listing, "lists").split("\n")
-        return [(f"{listing}:{number}", words[0]) for number, line in enumerate(lines, 1) if (words := line.split())]
     except FileNotFoundError as error:
         splits = ", ".join(sorted(path.stem for path in listing.parent.glob("*.txt"))[:8]) or "none"
         raise DataError(f"{listing}: no such list of images; the folder has these splits: {splits}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{listing}: cannot read the list of images: {getattr(error, 'strerror', None) or error}") from error
+    found = [(f"{listing}:{number}", words[0]) for number, line in enumerate(lines, 1) if (words := line.split())]
+    if not found:
+        raise DataError(f"{listing}: the list of images is empty: write an image's name in each line, without .jpg")
+    return found
 
 
 def _another_kind(folder: Path) -> DataError:

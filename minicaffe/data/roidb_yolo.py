@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from minicaffe.data.roidb_entry import SUFFIXES, Classes, Inside, as_boxes, as_classes, images_in, with_background
+from minicaffe.data.roidb_entry import SUFFIXES, Inside, as_boxes, as_classes, images_in, with_background
 from minicaffe.data.roidb_voc import annotated_folder, annotation_files
 from minicaffe.errors import DataError, os_errors_as, read_errors_as
 from minicaffe.files import granted, read_bytes, utf8
@@ -52,9 +52,9 @@ def read_yolo(folder: Path, splits: Sequence[str], names: list[str] | None) -> t
     stored = own or names
     if not stored:
         raise DataError(f"{folder}: no {', '.join(NAMES[:-1])} or {NAMES[-1]} names the classes: give their names")
-    inside, known = Inside(folder), Classes(stored)
+    inside, count = Inside(folder), len(stored) - 1
     pictures = readable(pictures, lambda path: load_image(inside.granted(os.path.relpath(path, folder))), str, images)
-    roidb = [_entry(inside, picture, labels / f"{picture.stem}.txt", known) for picture in pictures]
+    roidb = [_entry(inside, picture, labels / f"{picture.stem}.txt", count) for picture in pictures]
     return (in_order(roidb, stored, names, folder), names) if names else (roidb, stored)
 
 
@@ -160,8 +160,8 @@ def _read_names(path: Path) -> Sequence[str]:
     return [str(name) for name in listed]
 
 
-def _entry(inside: Inside, picture: Path, labels: Path, known: Classes) -> Entry:
-    """Return the entry of one image. Without a file of labels it has no boxes."""
+def _entry(inside: Inside, picture: Path, labels: Path, count: int) -> Entry:
+    """Return the entry of one image. Without a file of labels it has no boxes. count: of classes, without the background."""
     file = inside.granted(os.path.relpath(picture, inside.folder))
     width, height = image_size(file)
     boxes, classes = [], []
@@ -171,8 +171,10 @@ def _entry(inside: Inside, picture: Path, labels: Path, known: Classes) -> Entry
         for number, line in enumerate(utf8(data, labels, DataError).splitlines(), 1):
             if line.strip():
                 box, k = _line(line, f"{labels}:{number}", width, height)
+                if not 0 <= k < count:
+                    raise DataError(f"{labels}:{number}: class {k} is not one of 0 to {count - 1}, in the order of the names")
                 boxes.append(box)
-                classes.append(known.number(k + 1, f"{labels}:{number}"))
+                classes.append(k + 1)
     entry = Entry(image=file, width=width, height=height, boxes=as_boxes(boxes, file))
     entry["gt_classes"] = as_classes(classes)
     return entry

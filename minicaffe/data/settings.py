@@ -6,7 +6,8 @@
 
 Source: both projects' lib/fast_rcnn/config.py, bottom-up-attention's, PVANET's and MNC's. A field's name is its key there, in
 lower case. TEST.ANCHORS, STAGE_THRESHOLDS, MIN_FACE and PYRAMID_FACTOR are minicaffe's: they are in the scripts of YOLO v2,
-SqueezeDet and MTCNN. So are ANCHOR_BASE_SIZE, ANCHOR_RATIOS and ANCHOR_SCALES: they are in generate_anchors.py.
+SqueezeDet and MTCNN. So are TRAIN.DISTORT, CHANNEL_ORDER, EXPAND and CROP, SSD's augmentation, and ANCHOR_BASE_SIZE,
+ANCHOR_RATIOS and ANCHOR_SCALES, which are in generate_anchors.py.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ from minicaffe.errors import Error, SettingsError, nearest
 from minicaffe.formats.param_str import read_yaml_file
 
 Four = tuple[float, float, float, float]
+
+
+AUGMENTATION = {"distort": (0, 2), "channel_order": (0, 1), "expand": (1, 100), "crop": (0.01, 1)}
+"""The settings of SSD's augmentation for RoIData, each with its smallest and largest value."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,14 @@ class TrainSettings:
     agnostic: bool = False
     has_attributes: bool = False
     has_relations: bool = False
+    distort: float = 0.0
+    """The strength of random brightness, contrast, saturation and hue; SSD's is 1, 0 is off."""
+    channel_order: float = 0.0
+    """The probability of another order of the channels."""
+    expand: float = 1.0
+    """The largest canvas around an image, in sides of the image; SSD's is 4, 1 is off."""
+    crop: float = 1.0
+    """The smallest random crop, as a part of the image's side; SSD's is 0.3, 1 is off."""
 
     def __post_init__(self) -> None:
         positive = "scales", "max_size", "scale_multiple_of", "ims_per_batch", "bbox_normalize_stds", "rpn_normalize_stds"
@@ -80,6 +93,14 @@ class TrainSettings:
             )
         if self.batch_size != -1 and self.batch_size <= 0:
             raise SettingsError(f"TRAIN.BATCH_SIZE must be > 0, or -1 for all rois, got {self.batch_size}")
+        for name, (least, most) in AUGMENTATION.items():
+            if not least <= (value := getattr(self, name)) <= most:
+                raise SettingsError(f"TRAIN.{name.upper()} must be from {least:g} to {most:g}, got {value:g}")
+
+    @property
+    def augmentation(self) -> dict[str, float]:
+        """The parts of the augmentation that are on."""
+        return {name: value for name in AUGMENTATION if (value := getattr(self, name)) != getattr(TrainSettings, name)}
 
 
 @dataclass(frozen=True)

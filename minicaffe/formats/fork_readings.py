@@ -297,7 +297,7 @@ def _dropout(item: Field, inside: Sequence[Field], block: Block) -> list[Reading
     return [
         engine,
         Reading(SCALE_TRAIN, f"scale_train: {_bool(item)}", b"" if on else _integer(2, 0)),
-        Reading((SEGNET,), f"sample_weights_test: {_bool(item)}", None if on else b""),
+        Reading((SEGNET,), f"sample_weights_test: {_bool(item)}", _integer(91001, 1) if on else b""),
         Reading((HAPPYNEAR,), f"sqrt_scale: {_bool(item)}", None if on else b""),
     ]
 

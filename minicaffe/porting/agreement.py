@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
 from minicaffe.layers.proposal.proposal import Proposal
+from minicaffe.layers.recurrent.base import Stateful
 from minicaffe.net import Net
 
 from .graph import graph_of
@@ -57,8 +58,15 @@ class Run:
 
 
 def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
-    """Run net up to layer `until`; return the last values of the named blobs and of the proposals. The inputs stay."""
+    """Run net up to layer `until`; return the last values of the named blobs and of the proposals.
+
+    Recurrent layers begin with states of 0, as in a converted net. Their states stay, and so do the inputs.
+    """
     wanted, run = set(names), Run()
+    states = [blob for layer in net.layers if isinstance(layer, Stateful) for blob in layer.last_states]
+    carried = [blob.data.copy() for blob in states]
+    for blob in states:
+        blob.data[...] = 0
     inputs = {name: net.blobs[name].read_data().copy() for name in net.inputs}  # a layer may change them in place
     proposed = [layer for layer in net.layers if isinstance(layer, Proposal)]
 
@@ -77,6 +85,9 @@ def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
         net.remove_hook(keep)
         for name, array in inputs.items():
             net.blobs[name].data[...] = array
+        for blob, array in zip(states, carried, strict=True):
+            if blob.shape == array.shape:  # else this run reshaped the net
+                blob.data[...] = array
     graph = graph_of(net.nodes)
     for i in (i for i, layer in enumerate(net.layers) if layer in proposed):
         rois = graph.name((i, 0))

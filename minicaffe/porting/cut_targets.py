@@ -112,7 +112,9 @@ def lacks(target: str, layer: LayerParameter) -> bool:
 
 def does_nothing(layer: LayerParameter) -> bool:
     """Return True for a Dropout that can be left out of a TEST net: in place, and with its scale applied in training."""
-    return class_of(layer) is Dropout and list(layer.top) == list(layer.bottom) and layer.dropout_param.scale_train
+    param = layer.dropout_param
+    in_place = class_of(layer) is Dropout and list(layer.top) == list(layer.bottom)
+    return in_place and param.scale_train and not param.sample_weights_test
 
 
 def unlisted(layers: Iterable[tuple[LayerParameter, str]], target: str) -> str:

@@ -144,6 +144,9 @@ def _readme(detector: str, classes: int) -> str:
     snapshot = f"{detector}_iter_{starter.iterations}.caffemodel"
     test = f"test.prototxt {snapshot}"
     weights = f"\n    --weights {starter.weights}" * bool(starter.weights)
+    augment = ""
+    if starter.settings:  # an SSD's prototxt has its augmentation
+        augment = "\nIf you have few images, try `--augment distort,expand=1.5,crop=0.5`, which changes them at random."
     start = ""
     if starter.weights:
         start = f"\nDownload the published weights `{starter.weights}` first. Training without `--weights` takes much longer.\n"
@@ -168,5 +171,5 @@ Look at every layer at work:
 
     minicaffe trace {test} --image photo.jpg{preparation} -o trace.html
 
-`--epochs`, `--batch` and `--lr` of `train` change the length, the batch and the learning rate.
+`--epochs`, `--batch` and `--lr` of `train` change the length, the batch and the learning rate.{augment}
 """

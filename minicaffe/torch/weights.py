@@ -69,17 +69,19 @@ class InnerProduct(Weighted):
 
 
 class Dropout(nn.Module):
-    """Dropout, with torch's own random numbers while the Module trains."""
+    """Dropout, with torch's own random numbers while the Module trains, or always with sample_weights_test."""
 
     def __init__(self, layer: OurDropout) -> None:
         super().__init__()
         self.ratio, self.scale_train = layer.dropout_ratio, layer.scale_train
+        self.always = layer.param.dropout_param.sample_weights_test
 
     def forward(self, x: Tensor) -> Tensor:
+        draws = self.training or self.always
         if self.scale_train:
-            return functional.dropout(x, self.ratio, self.training)
+            return functional.dropout(x, self.ratio, draws)
         # torch scales in training; this form of Caffe's scales in TEST.
-        return functional.dropout(x, self.ratio) * (1 - self.ratio) if self.training else x * (1 - self.ratio)
+        return functional.dropout(x, self.ratio) * (1 - self.ratio) if draws else x * (1 - self.ratio)
 
 
 class PReLU(Weighted):

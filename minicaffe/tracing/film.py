@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import rng
-from minicaffe.blob import Arrays
 from minicaffe.data.images import load_image
 from minicaffe.detection.detector import Detector
 from minicaffe.errors import Error, SolverError, on_one_line, os_errors_as
@@ -28,9 +27,9 @@ from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import weights_of
 from minicaffe.training.epochs import roidb_of
-from minicaffe.training.solver import Progress, SGDSolver
+from minicaffe.training.record import NetTest, Update
+from minicaffe.training.solver import SGDSolver
 from minicaffe.training.trained_detector import FileName, put_trained_weights, trained_detector
-from minicaffe.training.validation import COCO, VOC, Validated
 
 from .film_frames import (
     HEAD,
@@ -40,7 +39,6 @@ from .film_frames import (
     Filters,
     Frame,
     Head,
-    NetTest,
     Photos,
     Show,
     frame_files,
@@ -56,8 +54,6 @@ from .trace_page import filled, script_json, write_page
 EVERY = 100
 """The default iterations from frame to frame."""
 PAGE = "film.html"
-LOSS = "the loss"
-"""Of all outputs and ranks, among the outputs' names."""
 MOST_PHOTOS = 3
 """The most images of the roidb."""
 MOST_FILTERS = 256
@@ -126,20 +122,14 @@ class Film:
         self.note = ""
         self._classes = classes
         self._recording = False
-        self._lr = math.nan
-        self._iterations: list[int] = []
-        self._losses: dict[str, list[float | None]] = {}
-        self._tests: list[NetTest] = []
         self._last: Frame  # the last frame written
-        self._outputs = _single_outputs(solver.net)
+        self._before = -1  # the iteration of the frame before it
         self._show: Show | None = None
         with self._aside():
             if not solver.exchange.rank:
                 self._show = self._batch() if net is None else self._detector(net, images)
-        solver.on_progress(self._progress)
-        solver.on_test(self._on_test)
-        if solver.validation:
-            solver.validation.on_validated(self._on_validated)
+        solver.record.on_update(self._on_update)
+        solver.record.on_test(self._on_test)
 
     def __enter__(self) -> Film:
         if self.solver.exchange.rank:
@@ -148,14 +138,14 @@ class Film:
             self.folder.mkdir(parents=True, exist_ok=True)
         now, old = self.solver.iter, frame_files(self.folder)
         before, after = [at for at in old if at < now], [at for at in old if at >= now]
-        head = Head(self.solver.net.name, self._show.photos if self._show else [], self._accuracies())
+        head = Head(self.solver.net.name, self._show.photos if self._show else [], self.solver.record.scores)
         if before and _without_pictures(read_head(self.folder)) != _without_pictures(head):
             raise Error(f"{self.folder / HEAD}: a film of another net or other photos: give the same, or another folder")
         if now and after:
             self._take(read_frame(old[after[0]]), now)
         write_head(self.folder, head)
-        self._lr, self._recording = self.solver.lr, True
-        self._write()
+        self._recording, self._before = True, max(before, default=-1)
+        self._write(self.solver.lr)
         for at in after:
             if at > now:
                 old[at].unlink()
@@ -163,8 +153,9 @@ class Film:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         ended = kind is None or issubclass(kind, SolverError)  # SolverError: the loss is not finite, but the weights are
-        if self._recording and ended and self._iterations:
-            self._write()
+        record = self.solver.record
+        if self._recording and ended and record.iterations and record.iterations[-1] > self._last.iteration:
+            self._write_next(record.rates[-1])
         self._recording = False
 
     def write(self, path: FileName | None = None) -> Path:
@@ -184,12 +175,6 @@ class Film:
         if not self.solver.exchange.rank:
             write_film(self.folder, target)
         return target
-
-    def _accuracies(self) -> list[str]:
-        nets = [self.solver.net, *self.solver.test_nets]
-        made = [(net, node) for net in nets for node in net.nodes if node.layer.type.endswith("Accuracy")]
-        names = [name for net, node in made for name in node.top_names if name in _single_outputs(net)]
-        return list(dict.fromkeys([*names, *((VOC, COCO) if self.solver.validation else ())]))
 
     # The contents of frames.
 
@@ -227,65 +212,51 @@ class Film:
             yield
 
     def _take(self, frame: Frame, until: int) -> None:
-        """Keep the losses of an old frame up to iteration `until`, and the tests that are not repeated.
+        """Record an old frame's facts up to iteration `until`, unless the record knows them."""
+        record = self.solver.record
+        known = record.iterations[-1] if record.iterations else -1
+        for i, at in enumerate(frame.iterations):
+            if known < at <= until:
+                values = {name: math.nan if (value := column[i]) is None else value for name, column in frame.losses.items()}
+                record.add(Update(at, math.nan, frame.lr, values))
+        for test in frame.tests:
+            if known < test.iteration <= until:
+                record.add_test(test)
 
-        The tests of iteration `until` are repeated, but not the validation.
-        """
-        kept = [i for i, at in enumerate(frame.iterations) if at <= until]
-        self._iterations += [frame.iterations[i] for i in kept]
-        for name, values in frame.losses.items():
-            self._losses.setdefault(name, []).extend(values[i] for i in kept)
-        validated = len(self.solver.test_nets)
-        self._tests += [test for test in frame.tests if test.iteration < until + (test.net == validated)]
+    def _on_update(self, update: Update) -> None:
+        if self._recording and update.iteration % self.every == 0:
+            self._write_next(update.lr)
 
-    def _progress(self, progress: Progress) -> None:
-        if not self._recording:
-            return
-        net, self._lr = self.solver.net, progress.lr
-        parts = {name: float(net.blobs[name].read_data().sum()) for name in self._outputs}
-        self._iterations.append(progress.iteration)
-        for name, value in {LOSS: progress.last_loss, **parts}.items():
-            self._losses.setdefault(name, []).append(_rounded(value))
-        if progress.iteration % self.every == 0:
-            self._write()
-
-    def _on_test(self, index: int, means: Arrays) -> None:
-        if not self._recording:
-            return
-        outputs = {name: _rounded(float(means[name].sum())) for name in _single_outputs(self.solver.test_nets[index])}
-        self._add(NetTest(self.solver.iter, index, outputs))
-
-    def _on_validated(self, done: Validated) -> None:
-        if self._recording:
-            outputs = {name: _rounded(value) for name, value in done.numbers.items()}
-            self._add(NetTest(done.iteration, len(self.solver.test_nets), outputs))
-
-    def _add(self, test: NetTest) -> None:
-        self._tests.append(test)
-        if self._last.iteration == self.solver.iter:  # a test follows the frame of its iteration
-            self._last, self._tests = replace(self._last, tests=self._last.tests + self._tests), []
+    def _on_test(self, test: NetTest) -> None:
+        if self._recording and self._last.iteration == test.iteration:  # a test follows the frame of its iteration
+            self._last = replace(self._last, tests=self._tests(test.iteration))
             write_frame(self.folder, self._last)
 
-    def _write(self) -> None:
+    def _write_next(self, lr: float) -> None:
+        self._before = self._last.iteration
+        self._write(lr)
+
+    def _write(self, lr: float) -> None:
+        """Write a frame of the facts since the frame before."""
         solver, show = self.solver, self._show
         with self._aside():
             if show:
                 put_trained_weights(solver, show.net)
             seen = show.look() if show else []
-        found = filters(solver.net)
-        self._last = Frame(solver.iter, self._lr, self._iterations, self._losses, found, seen, self._tests)
+        iterations, values = solver.record.between(self._before, solver.iter)
+        losses = {name: list(map(_rounded, column)) for name, column in values.items()} if iterations else {}
+        self._last = Frame(solver.iter, lr, iterations, losses, filters(solver.net), seen, self._tests(solver.iter))
         write_frame(self.folder, self._last)
-        self._iterations, self._losses, self._tests = [], {}, []
+
+    def _tests(self, until: int) -> list[NetTest]:
+        """Return the tests since the frame before."""
+        found = self.solver.record.tests_between(self._before, until)
+        return [replace(test, outputs={name: _rounded(value) for name, value in test.outputs.items()}) for test in found]
 
 
-def _single_outputs(net: Net) -> list[str]:
-    """Return the outputs that are one number."""
-    return [name for name in net.outputs if net.blobs[name].count == 1]
-
-
-def _rounded(value: float) -> float | None:
+def _rounded(value: float | None) -> float | None:
     """Return value with 6 digits; None if it is not finite."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+    return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
 
 
 def _without_pictures(head: Head) -> Head:

@@ -33,6 +33,7 @@ from minicaffe.layers.loss.softmax import softmax
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.metric.accuracy import Accuracy
 from minicaffe.net import Net
+from minicaffe.training.record import NetTest
 
 FORMAT = 1
 HEAD = "film.json"
@@ -99,18 +100,6 @@ class Filters:
 
     text: str
     png: str
-
-
-@dataclass(frozen=True)
-class NetTest:
-    """A test during the training: the means of a test net's outputs of one number. net: its number among the test nets.
-
-    A validation's number follows those of the test nets.
-    """
-
-    iteration: int
-    net: int
-    outputs: dict[str, float | None]
 
 
 @dataclass(frozen=True)

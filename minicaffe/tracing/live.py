@@ -7,6 +7,8 @@
              nothing changed--
     page  --{"explain": layer, "top": number, "at": [n, c, h, w]}-->
           <--{"at", "lines", "sum", "arrays"}: an Example (trace_page.py), or {"error": message}--
+    page  --{"unit": layer, "at": [c, h, w]}-->
+          <--{"name", "pictures", "arrays", ...}: a Unit (trace_page.py), or {"error": message}--
 
 A change may have the number of the trace that is "shown". If that is the last one, the answer leaves out the first layers and
 steps that are as they were.
@@ -42,8 +44,9 @@ from .explanations import explain
 from .tours import Tour
 from .trace import shows_rois
 from .trace_facts import example_of
-from .trace_page import Json, document, explained, page
+from .trace_page import Json, document, explained, page, pictured
 from .tracer import Tracer
+from .units import unit
 
 logger = logging.getLogger("minicaffe.live")
 
@@ -98,6 +101,8 @@ class Live:
         with self._lock:
             try:
                 change = _checked(request)
+                if "unit" in change:
+                    return self._pictured(change)
                 return self._explained(change) if "explain" in change else self._changed(change)
             except (Error, OSError, MemoryError) as error:
                 return {"error": out_of_memory(error) if isinstance(error, MemoryError) else str(error)}
@@ -152,6 +157,13 @@ class Live:
             if _clean(net, i + 1) <= i:  # a later layer changed in place a blob that these layers have rewritten
                 self._run(i + 1)
         return explained(found)
+
+    def _pictured(self, question: Mapping[str, Any]) -> Json:
+        name, at = question["unit"], question.get("at")
+        if not isinstance(name, str) or not (isinstance(at, list) and at and all(_is_whole(k) and k >= 0 for k in at)):
+            raise Error("a unit is a layer's name and where in its top: channel, row and column")
+        with self._now.paused():
+            return pictured(unit(self._net, name, at))
 
     def _edit(self, text: object) -> _Changed:
         if not isinstance(text, str):

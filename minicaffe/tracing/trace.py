@@ -29,7 +29,9 @@ from .explanations.lineage import Lineage
 from .explanations.terms import Index
 
 if TYPE_CHECKING:
+    from .class_maps import ClassMap
     from .tours import Tour
+    from .units import Unit
 
 
 BINS = 32
@@ -576,7 +578,8 @@ class Trace:
     gradient: what the gradients are of, or "". detections: as from detect.to_json, in pixels of the image; None if the net is
     not a detector or no image was given. best_classes: of a classifier with an image, the best first; None for other nets.
     lineage: of the detections, also None if it has too many boxes; class_names: of its groups, and of true
-    boxes. options: those of the trace command that `minicaffe explain` has too. tours: those that the page offers.
+    boxes. options: those of the trace command that `minicaffe explain` has too. tours: those that the page offers. class_maps:
+    of the best detections or classes. units: those with pictures.
     """
 
     name: str
@@ -597,3 +600,5 @@ class Trace:
     lineage: Lineage | None = None
     class_names: list[str] = field(default_factory=list)
     tours: list[Tour] = field(default_factory=list)
+    class_maps: list[ClassMap] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)

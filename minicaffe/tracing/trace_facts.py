@@ -188,14 +188,22 @@ def _number(net: Net, wanted: str, until: str | None, found: Detections | None) 
     return int(text)
 
 
-def _at_detection(net: Net, k: int, found: Detections, name: str) -> GradientSeed:
-    """Set the diff of detection k's score to 1; return the start of the backward pass."""
-    assert found.sources is not None
+def detection_score(net: Net, k: int, found: Detections) -> tuple[str, tuple[int, int]]:
+    """Return the blob with the score of detection k, and the score's index in it as (items, numbers of an item).
+
+    Raises Error if no blob holds the scores.
+    """
+    if not _has_scores(net) or found.sources is None:
+        raise Error("no blob of this net holds the scores of its detections")
     layer = ssd_layer(net)
     if isinstance(layer, DetectionOutput):
-        blob, index = net.bottom_names[layer.name][1], _ssd_score(net, layer, int(found.sources[k]))
-    else:
-        blob, index = "cls_prob", (int(found.sources[k]), int(found.classes[k]))
+        return net.bottom_names[layer.name][1], _ssd_score(net, layer, int(found.sources[k]))
+    return "cls_prob", (int(found.sources[k]), int(found.classes[k]))
+
+
+def _at_detection(net: Net, k: int, found: Detections, name: str) -> GradientSeed:
+    """Set the diff of detection k's score to 1; return the start of the backward pass."""
+    blob, index = detection_score(net, k, found)
     writer = max(i for i, other in enumerate(net.layers) if blob in net.top_names[other.name])
     _clear(net, writer)
     diff = net.blobs[blob].diff

@@ -15,7 +15,7 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -29,6 +29,7 @@ from minicaffe.files import replacing
 from minicaffe.reads import Axis
 from minicaffe.version import __version__
 
+from .class_maps import ClassMap
 from .draw_layout import hosts, layout
 from .explanations.lineage import Lineage, Suppression
 from .trace import (
@@ -49,6 +50,7 @@ from .trace import (
     Tiles,
     Trace,
 )
+from .units import Unit
 
 LETTER, PAD, LEAST_WIDTH = 6.6, 28.0, 150.0
 """Width of a letter, space next to a line, and the narrowest box, in pixels."""
@@ -165,6 +167,8 @@ def document(trace: Trace, layers: int = 0, steps: int = 0) -> tuple[Json, bytes
         "colours": list(COLOURS),
         "classes": trace.class_names,
         "lineage": trace.lineage and _lineage(trace.lineage, arrays),
+        "class_maps": [_class_map(found, arrays) for found in trace.class_maps],
+        "units": [_unit(found, arrays) for found in trace.units],
         "tours": [tour.on_page(trace) for tour in trace.tours] if trace.error is None else [],
     }, arrays.join()
 
@@ -197,11 +201,36 @@ def _sum(shot: SumShot, arrays: Arrays) -> Json:
     }
 
 
+def _class_map(found: ClassMap, arrays: Arrays) -> Json:
+    score = found.score
+    facts = {"layer": found.layer, "name": score.name, "words": score.words, "class_index": score.class_index, "box": score.box}
+    return {**facts, "high": _number(found.map.max()), "map": arrays.put(found.map)}
+
+
+def _unit(unit: Unit, arrays: Arrays) -> Json:
+    pictures = [{"title": one.title, "size": _number(one.size), "rgb": arrays.put(one.rgb, "u1")} for one in unit.pictures]
+    return {
+        **{key: getattr(unit, key) for key in ("layer", "name", "words")},
+        **{key: list(getattr(unit, key)) for key in ("at", "rows", "columns")},
+        "pictures": pictures,
+    }
+
+
+def _alone(part: Callable[[Arrays], Json]) -> Json:
+    """Return a part of the JSON with its arrays in base64."""
+    arrays = Arrays()
+    data = part(arrays)
+    return {**data, "arrays": base64.b64encode(arrays.join()).decode()}
+
+
+def pictured(unit: Unit) -> Json:
+    """Return the JSON of a unit alone, with its arrays in base64."""
+    return _alone(lambda arrays: _unit(unit, arrays))
+
+
 def explained(example: Example) -> Json:
     """Return the JSON of an example alone, with its arrays in base64."""
-    arrays = Arrays()
-    data = _example(example, arrays)
-    return {**data, "arrays": base64.b64encode(arrays.join()).decode()}
+    return _alone(lambda arrays: _example(example, arrays))
 
 
 def _reads(edge: tuple[Axis, Axis] | None) -> Json | None:

@@ -28,6 +28,7 @@ from minicaffe.layer import Layer
 from minicaffe.mode import gpu_mode
 from minicaffe.net import Net
 
+from .class_maps import ClassMap, class_map, class_scores
 from .explanations.lineage import Lineage, lineage
 from .tours import Tour
 from .trace import BlobShot, Failure, GivenShot, LayerFacts, SampledShot, Step, Trace, add_gradients, roi_shot, shot, shows_rois
@@ -46,6 +47,7 @@ from .trace_facts import (
 )
 from .trace_page import page, write_page
 from .trace_targets import anchor_maps, target_shot
+from .units import Unit, unit
 
 TILE_BYTES = 8 * 2**20
 """The most bytes of the pictures of all blobs."""
@@ -135,6 +137,8 @@ class Tracer:
         self._taken, self._last = TakenMemory(), 0
         self._shots = (0, 0)
         self._trace: Trace | None = None
+        self._class_maps: list[ClassMap] = []
+        self._units: list[Unit] = []
 
     def __enter__(self) -> Tracer:
         if self.net is not None:
@@ -182,6 +186,42 @@ class Tracer:
             The page.
         """
         write_page(page(self.trace), path)
+
+    def add_class_maps(self, layer: str) -> None:
+        """Add class activation maps (Grad-CAM) of the best detections or classes. Call after forward, before backward.
+
+        Parameters
+        ----------
+        layer : str
+            The layer with the maps of the image.
+
+        Raises
+        ------
+        Error
+            The net has neither detections nor classes, or the scores do not depend on maps of this layer.
+        """
+        with self.paused():
+            net = self._traced
+            scores = class_scores(net, found_detections(net, self.image), self.classes)
+            self._class_maps = [class_map(net, layer, score) for score in scores]
+
+    def add_unit(self, layer: str, at: Sequence[int] = ()) -> None:
+        """Add pictures of a unit: the pixels that raise it. Call after forward, before backward.
+
+        Parameters
+        ----------
+        layer : str
+            The unit's layer.
+        at : sequence of int, optional
+            Its channel, or its channel, row and column. By default, the greatest number is the unit.
+
+        Raises
+        ------
+        Error
+            There is no such unit, or the net has no input for an image.
+        """
+        with self.paused():
+            self._units.append(unit(self._traced, layer, at))
 
     def layer_of(self, step: Step) -> Layer:
         """Return the layer that made a step.
@@ -369,6 +409,7 @@ class Tracer:
         self._ran = {n: ran for n, ran in self._ran.items() if n < i}
         self._went_forward = {n for n in self._went_forward if n < i}
         self._went_back.clear()
+        self._class_maps, self._units = [], []
         self._passes += 1
 
     def _place(self, i: int) -> int:
@@ -435,6 +476,8 @@ class Tracer:
             lineage=(way := self._lineage() if done else None),
             class_names=self._class_names(way, layers),
             tours=self.tours,
+            class_maps=self._class_maps,
+            units=self._units,
         )
 
     def _lineage(self) -> Lineage | None:

@@ -40,6 +40,7 @@ from minicaffe.rng import set_random_seed
 from . import snapshots, solver_nets, updates
 from .exchange import Exchange
 from .lr_policy import Plateau, check_policy, learning_rate
+from .record import Record
 from .running_state import SNAPSHOTS, VALIDATION, LastIteration, State, add_note, misfits, restore_running_state, running_state
 from .signals import Action, Request, stronger
 from .solver_log import SolverLog, net_outputs
@@ -219,6 +220,11 @@ class SGDSolver:
         """The update rule's memory of each learnable blob, made at the first use, because loading weights may change blobs."""
         # All first arrays, then all second ones, as Caffe stores them.
         return [Blob(blob.shape, blob.dtype) for blob in self.net.learnable_params * self.histories]
+
+    @cached_property
+    def record(self) -> Record:
+        """The facts of the training from the first use on: losses, rates and tests. Use it after making a `Validation`."""
+        return Record(self)
 
     # The update rule, which other solvers override.
 
@@ -456,7 +462,7 @@ class SGDSolver:
             return {}
         if self.param.test_compute_loss:
             logger.info("Test loss: %g", loss)
-        net_outputs("Test", net, means)
+        net_outputs("Test", means, net.blob_loss_weights)
         for report in self._tested:
             report(index, means)
         return means

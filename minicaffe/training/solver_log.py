@@ -13,11 +13,12 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from minicaffe.errors import Error, on_one_line, read_errors_as
 from minicaffe.files import read_text, replacing
@@ -32,7 +33,9 @@ PREFIX = re.compile(r"[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\s")
 
 ITERATION = re.compile(r"Iteration (\d+)")
 RATE = re.compile(r"lr = (\S+)")
-OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
+SMOOTHED = re.compile(r"Iteration \d+(?: \([^)]{0,100}\))?, loss = (\S+)")
+TEST_NET = re.compile(r"Testing net \(#(\d{1,9})\)")
+OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)(.*)")
 
 FORMULA = ("=", "+", "-", "@")
 """The first characters of formulas in spreadsheets."""
@@ -68,15 +71,15 @@ class SolverLog:
         rate = (iteration - self._last) / (seconds or 1)  # a coarse clock may give 0
         logger.info("Iteration %d (%g iter/s, %gs/%d iters), loss = %g", iteration, rate, seconds, display, loss)
         self._start(iteration)
-        net_outputs("Train", net, {name: net.blobs[name].data for name in net.outputs})
+        net_outputs("Train", {name: net.blobs[name].data for name in net.outputs}, net.blob_loss_weights)
 
 
-def net_outputs(which: str, net: Net, outputs: Mapping[str, NDArray[np.floating]]) -> None:
+def net_outputs(which: str, outputs: Mapping[str, ArrayLike], weights: Mapping[str, float]) -> None:
     """Log a line for each number of a net's outputs: `    Test net output #0: loss = 0.5 (* 1 = 0.5 loss)`."""
     number = 0
     for name, values in outputs.items():
         for value in np.ravel(values):  # as in Caffe, each element has a number
-            logger.info("    %s net output #%d: %s", which, number, scored(name, float(value), net.blob_loss_weights[name]))
+            logger.info("    %s net output #%d: %s", which, number, scored(name, float(value), weights.get(name, 0)))
             number += 1
 
 
@@ -85,37 +88,71 @@ def scored(name: str, value: float, weight: float) -> str:
     return f"{name} = {value:g}" + (f" (* {weight:g} = {weight * value:g} loss)" if weight else "")
 
 
-def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
-    """Return the rows of the train net's outputs, and those of the test nets.
+@dataclass(frozen=True)
+class LoggedNumber:
+    """A number of a log.
 
-    A log has no year: the file's last change gives it.
+    kind: "Train" or "Test" for an output of such a net, or "lr", or "loss" for the smoothed loss. net: the test net's index.
+    rate: the learning rate of the lines before. is_loss: whether the line has a loss weight.
+    """
+
+    kind: str
+    net: int
+    iteration: int
+    seconds: float
+    rate: float
+    name: str
+    value: float
+    is_loss: bool
+
+
+def logged_numbers(path: str | os.PathLike[str]) -> Iterator[LoggedNumber]:
+    """Yield the numbers of a log. A log has no year: the file's last change gives it.
 
     Lines without the prefix (`I1121 03:09:40.283104 ...`) are skipped. Raises Error if no line has an iteration, or for an
     impossible iteration.
     """
     with read_errors_as(Error, f"{path}: cannot be read"):
         text = read_text(path, "lists", "replace")
-    rows: dict[str, list[Row]] = {"Train": [], "Test": []}
-    iteration, rate = -1, math.nan
+    iteration, rate, net = -1, math.nan, 0
     outputs: set[str] = set()
     for number, seconds, line in _timed(text.splitlines(), _year(path)):
         if found := ITERATION.search(line):
             if len(found[1]) > 18:  # float("1" * 400) would be infinity, and int() of millions of digits fails
                 raise Error(f"{path}:{number}: an iteration cannot have {len(found[1]):,} digits: {found[1][:18]}...")
             iteration = int(found[1])
+            if found := SMOOTHED.search(line):
+                yield LoggedNumber("loss", 0, iteration, seconds, rate, "", _number(found[1]), True)
+            elif found := TEST_NET.search(line):
+                net = int(found[1])
         if found := RATE.search(line):
             rate = _number(found[1])
+            yield LoggedNumber("lr", 0, max(iteration, 0), seconds, rate, "", rate, False)
         if iteration >= 0 and (found := OUTPUT.search(line)):
-            kind = rows[found[1]]
-            if not kind or kind[-1]["NumIters"] != iteration:
-                kind.append({"NumIters": float(iteration), "Seconds": seconds, "LearningRate": rate})
-            kind[-1][found[2]] = _number(found[3])
             outputs.add(found[2])
             if len(outputs) > MOST_OUTPUTS:
                 raise Error(f"{path}:{number}: more than {MOST_OUTPUTS:,} net outputs with different names")
+            value, is_test = _number(found[3]), found[1] == "Test"
+            yield LoggedNumber(found[1], net * is_test, iteration, seconds, rate, found[2], value, "(*" in found[4])
     if iteration < 0:
         example = "I1121 03:09:40.283104  2001 x.cpp:1] Iteration 0..."
         raise Error(f'{path}: not a log of Caffe: no line has an iteration ("{example}")')
+
+
+def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
+    """Return the rows of the train net's outputs, and those of the test nets. Raises logged_numbers's Error."""
+    return rows_of(logged_numbers(path))
+
+
+def rows_of(numbers: Iterable[LoggedNumber]) -> tuple[list[Row], list[Row]]:
+    """Return the rows of the train net's outputs, and those of the test nets."""
+    rows: dict[str, list[Row]] = {"Train": [], "Test": []}
+    for one in numbers:
+        if one.kind in rows:
+            kind = rows[one.kind]
+            if not kind or kind[-1]["NumIters"] != one.iteration:
+                kind.append({"NumIters": float(one.iteration), "Seconds": one.seconds, "LearningRate": one.rate})
+            kind[-1][one.name] = one.value
     for kind in rows.values():
         if len(kind) > 1 and math.isnan(kind[0]["LearningRate"]):
             kind[0]["LearningRate"] = kind[1]["LearningRate"]  # Caffe logs the rate after the first outputs

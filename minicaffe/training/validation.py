@@ -32,6 +32,7 @@ from minicaffe.formats.arrays import checksum
 from .epochs import epoch_of
 from .signals import Action, Request
 from .snapshots import best_path
+from .solver_log import net_outputs
 from .trained_detector import FileName, find_test_net, put_trained_weights, trained_detector
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ class Validation:
             if value is not None and value < 1:
                 raise Error(f"{name} must be > 0, got {value}")
         if not any((np.asarray(entry["gt_classes"]) > 0).any() for entry in roidb):
-            raise Error(f"the {len(roidb)} images to validate have no boxes, so there is no average precision")
+            images = "image to validate has" if len(roidb) == 1 else f"{len(roidb)} images to validate have"
+            raise Error(f"the {images} no boxes, so there is no average precision: give annotated images")
         self.solver, self.patience = solver, patience
         epoch = epoch_of(solver)
         self.every = every or max(epoch.iterations if epoch else 0, len(roidb))
@@ -173,6 +175,11 @@ class Validation:
     def measures_coco(self) -> bool:
         """True if pycocotools is installed."""
         return find_spec("pycocotools") is not None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the numbers that it measures."""
+        return [VOC, COCO] if self.measures_coco else [VOC]
 
     @property
     def best_file(self) -> Path:
@@ -300,8 +307,7 @@ class Validation:
         is_best = self.best is None or (report.mean_ap, coco) > (self.best, self.best_numbers.get(COCO, 0.0))
         done = Validated(solver.iter, report, is_best)
         logger.info("Iteration %d, Testing net (#%d)", solver.iter, len(solver.test_nets))
-        for i, (name, value) in enumerate(done.numbers.items()):
-            logger.info("    Test net output #%d: %s = %g", i, name, value)
+        net_outputs("Test", done.numbers, {})
         if done.is_best:
             logger.info("Best weights written to %s", solver.save_best())
             self.best, self.best_iteration, self.best_numbers = report.mean_ap, solver.iter, done.numbers

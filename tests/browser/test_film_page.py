@@ -7,12 +7,14 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pages import Open, Opened, violations
 from PIL import Image
 
-from minicaffe.tracing.film import LOSS, write_film
-from minicaffe.tracing.film_frames import Filters, Frame, Head, NetTest, Photo, Scored, Seen, write_frame, write_head
+from minicaffe.tracing.film import write_film
+from minicaffe.tracing.film_frames import Filters, Frame, Head, Photo, Scored, Seen, write_frame, write_head
+from minicaffe.training.record import LOSS, NetTest
 
 
 def picture(kind: str, size: tuple[int, int] = (40, 30)) -> str:
@@ -51,7 +53,8 @@ def test_the_frames(film: Opened) -> None:
     page = film.page
     assert page.locator("h1").inner_text() == "a <net>"
     assert shown(page) == "iteration 40 of 40"
-    assert page.locator(".curves polyline").count() == 2
+    assert page.locator(".curves polyline").count() == 3  # two losses and the learning rate
+    assert page.locator(".curves .title").all_text_contents() == ["iteration", "loss, log scale", "learning rate"]
     boxes = page.locator("figure").first.locator("rect.detection")
     assert [boxes.first.get_attribute(name) for name in ("x", "y", "width", "height")] == ["9", "5", "10", "10"]
     assert page.locator("figure li").all_inner_texts() == ["circle 0.60"]
@@ -107,24 +110,39 @@ def test_what_is_drawn_and_a_click_on_the_curve(film: Opened) -> None:
     assert shown(page) == "iteration 10 of 40"
 
 
-def test_accuracy_has_an_axis_of_its_own(tmp_path: Path, open_page: Open) -> None:
-    """Both axes end at round numbers, and each curve lies on its own."""
+def heights(page: Any, selector: str = ".curves polyline") -> list[list[float]]:
+    """How far down the points of each line are."""
+    lines = page.locator(selector).all()
+    return [[float(point.split(",")[1]) for point in line.get_attribute("points").split()] for line in lines]
+
+
+LOSSES, SCORES, RATES = (24, 240), (24 + 240 + 24, 140), (24 + 240 + 24 + 140 + 24, 56)
+"""The top and the height of each panel."""
+
+
+def down(panel: tuple[int, int], share: float) -> float:
+    """The place of a value, as a share of the axis from its low end."""
+    top, height = panel
+    return top + height * (1 - share)
+
+
+def test_each_panel_has_an_axis_of_its_own(tmp_path: Path, open_page: Open) -> None:
+    """They end at round numbers, and each curve lies on its own."""
     write_head(tmp_path, Head("net", accuracies=["accuracy"]))
     for iteration, loss, share in ((0, 0.0, 0.0), (60, 7.0, 0.25), (137, 3.0, 0.75)):
         losses: dict[str, list[float | None]] = {LOSS: [loss], "loss": [loss], "accuracy": [share]} if iteration else {}
         write_frame(tmp_path, Frame(iteration, 0.01, [iteration] * bool(iteration), losses, None, []))
     write_film(tmp_path, tmp_path / "film.html")
     page = open_page(tmp_path / "film.html").page
+    axes = {"loss": ["0", "2", "4", "6", "8"], "score": ["0", "0.2", "0.4", "0.6", "0.8", "1"]}
+    axes["learning rate"] = ["0", "0.005", "0.01"]
     texts = page.locator(".curves text").all_text_contents()
-    assert texts == ["0", "2", "4", "6", "8", "0", "0.2", "0.4", "0.6", "0.8", "1", "0", "50", "100"]
-    heights = [
-        [float(point.split(",")[1]) for point in line.get_attribute("points").split()]
-        for line in page.locator(".curves polyline").all()
-    ]
-    whole = 260 - 24 - 8
-    assert heights[0] == pytest.approx([8 + whole * (1 - 7 / 8), 8 + whole * (1 - 3 / 8)])
-    assert heights[1] == pytest.approx([8 + whole * 0.75, 8 + whole * 0.25])
-    assert "accuracy (right) 0.75" in page.locator("section").first.inner_text()
+    assert texts == ["0", "50", "100", "iteration", *[text for name, marks in axes.items() for text in (name, *marks)]]
+    found = heights(page)
+    assert found[0] == pytest.approx([down(LOSSES, 7 / 8), down(LOSSES, 3 / 8)])
+    assert found[1] == pytest.approx([down(SCORES, 0.25), down(SCORES, 0.75)])
+    assert found[2] == pytest.approx([down(RATES, 1)] * 3)
+    assert "accuracy 0.75" in page.locator("section").first.inner_text()
 
 
 def test_the_tests_lie_on_the_axes(tmp_path: Path, open_page: Open) -> None:
@@ -136,16 +154,36 @@ def test_the_tests_lie_on_the_axes(tmp_path: Path, open_page: Open) -> None:
         write_frame(tmp_path, Frame(iteration, 0.01, [iteration] * bool(iteration), losses, None, [], tests))
     write_film(tmp_path, tmp_path / "film.html")
     page = open_page(tmp_path / "film.html").page
-    assert page.locator(".curves polyline").count() == 5
-    whole = 260 - 24 - 8
-    down = [float(point.get_attribute("cy")) for point in page.locator(".curves circle").all()]
-    accuracy = [8 + whole * (1 - share) for share in (0, 0.3, 0.6)]
-    assert down == pytest.approx([*accuracy, *[8 + whole * 3 / 8] * 3, *accuracy, *[8 + whole * 2 / 8] * 3])
+    assert page.locator(".curves polyline").count() == 6
+    dots = [float(point.get_attribute("cy")) for point in page.locator(".curves circle").all()]
+    accuracy = [down(SCORES, share) for share in (0, 0.3, 0.6)]
+    assert dots == pytest.approx([*[down(LOSSES, 5 / 8)] * 3, *[down(LOSSES, 6 / 8)] * 3, *accuracy, *accuracy])
     legend = page.locator("section").first
-    assert "accuracy of test net 0 (right) 0.6" in legend.inner_text()
+    assert "accuracy of test net 0 0.6" in legend.inner_text()
     assert "loss of test net 1 6" in legend.inner_text()
     page.keyboard.press("Home")
-    assert "accuracy of test net 0 (right) 0" in legend.inner_text().splitlines()
+    assert "accuracy of test net 0 0" in legend.inner_text().splitlines()
+
+
+def test_means_the_best_and_a_logarithmic_axis(tmp_path: Path, open_page: Open) -> None:
+    """As in the plot of `train --plot`: 130 values have means of 5, and losses of two decades a logarithmic axis."""
+    write_head(tmp_path, Head("net", accuracies=["voc_ap"]))
+    made = list(range(1, 131))
+    losses: dict[str, list[float | None]] = {LOSS: [10.0, 0.1, 0.1, 0.1, 0.1] * 26}
+    tests = [NetTest(at, 0, {"voc_ap": value}) for at, value in ((10, 0.25), (30, 0.5), (50, 0.375))]
+    write_frame(tmp_path, Frame(0, 1.0, [], {}, None, []))
+    write_frame(tmp_path, Frame(130, 0.001, made, losses, None, [], tests))
+    write_film(tmp_path, tmp_path / "film.html")
+    page = open_page(tmp_path / "film.html").page
+    titles = ["iteration", "loss, log scale; bold: mean of the last 5", "score; dots: tests", "learning rate, log scale"]
+    assert page.locator(".curves .title").all_text_contents() == titles
+    (single,) = heights(page, "polyline.single")
+    assert single == pytest.approx([down(LOSSES, 1), *[down(LOSSES, 0)] * 4] * 26)
+    mean = down(LOSSES, np.log10(2.08 / 0.1) / 2)
+    assert heights(page, "polyline:not(.single)")[0][4:] == pytest.approx([mean] * 126)
+    ring = page.locator("circle.best")
+    assert (ring.count(), float(ring.get_attribute("cy"))) == (1, pytest.approx(down(SCORES, 0.5)))
+    assert "voc_ap 0.375, best 0.5 at 30" in page.locator("section").first.inner_text()
 
 
 def test_play(film: Opened) -> None:
@@ -194,7 +232,7 @@ def test_all_curves_can_be_told_from_the_page(tmp_path: Path, open_page: Open, s
     write_frame(tmp_path, Frame(1, 0.01, [1], {f"loss {i}": [i / 10] for i in range(1, 11)}, None, []))
     write_film(tmp_path, tmp_path / "film.html")
     found = open_page(tmp_path / "film.html", scheme=scheme).page.evaluate(CONTRASTS)
-    assert len(set(found)) == 10
+    assert len(set(found)) == 11  # the tenth loss and the learning rate
     assert min(found) >= 3
 
 

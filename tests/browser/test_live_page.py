@@ -103,6 +103,20 @@ def test_a_clicked_cell_shows_its_arithmetic(page: Any) -> None:
     playwright.expect(page.locator(".sum p.mono")).to_contain_text("the layer's")
 
 
+def test_a_clicked_cell_shows_the_pixels_that_raise_it(page: Any) -> None:
+    page.locator('.node[aria-label^="conv4,"]').dispatch_event("click")
+    maps = page.locator(".tiles canvas").first
+    maps.scroll_into_view_if_needed()
+    maps.click(position={"x": 30, "y": 20})
+    playwright.expect(page.locator(".cell-view pre.explained")).to_contain_text("computed here")
+    page.get_by_text("Show the pixels that raise it").click()
+    card = page.locator(".unit-slot .card.unit")
+    playwright.expect(card.locator("canvas")).to_have_count(4)
+    at = re.match(r"conv4\[0, (.*)\]", card.get_attribute("data-unit") or "")
+    chosen = page.locator(".cell-view").first.get_attribute("data-cell")
+    assert at and chosen == at[1].replace(" ", "")
+
+
 def test_an_error_in_the_prototxt_keeps_the_last_state(page: Any) -> None:
     text = page.locator("#live textarea")
     good = text.input_value()

@@ -88,7 +88,7 @@ def test_all_forks_in_80_columns() -> None:
 def test_one_fork(name: str) -> None:
     output = run(name).output
     assert output.startswith("segnet: SegNet (alexgkendall/caffe-segnet)\n  changes the numbers, and is not built\n")
-    assert "    DropoutParameter: sample_weights_test\n        drops values in the test phase too (harmless: false)\n" in output
+    assert "    DenseImageDataParameter: mean_file\n        is subtracted from the images\n" in output
     assert "  honoured\n" in output and "upsample_param" in output and "PSPNet" not in output
 
 

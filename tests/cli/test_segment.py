@@ -195,3 +195,45 @@ def test_scores_that_are_nan(folder: Path) -> None:
     net.params["score"][0].data[...] = np.nan
     net.save("nan.caffemodel")
     assert "NaN or infinite" in run("deploy.prototxt", "nan.caffemodel", "photo.png").stderr
+
+
+BAYESIAN = NET.replace(
+    'layer { name: "score"',
+    """layer { name: "drop" type: "Dropout" bottom: "data" top: "kept"
+  dropout_param { dropout_ratio: 0.25 sample_weights_test: true } }
+layer { name: "score" """.rstrip(),
+).replace('bottom: "data" top: "score"', 'bottom: "kept" top: "score"')
+
+
+def test_samples_give_the_mean_and_the_variance(folder: Path) -> None:
+    Path("bayesian.prototxt").write_text(BAYESIAN)
+    words = ("bayesian.prototxt", "net.caffemodel", "photo.png", "--out", "out", *MEAN, "--samples", "40")
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[1:3] == ["   75.0 %  class 1", "   25.0 %  class 2"]
+    assert lines[3].startswith("  variance: mean ") and "out/photo_variance.png" in lines[4]
+    with Image.open("out/photo_variance.png") as picture:
+        assert picture.size == (36, 20) and np.asarray(picture).max() == 255
+    assert run(*words).stdout == result.stdout
+    assert run(*words, "--seed", "1").stdout != result.stdout
+    (found,) = json.loads(run(*words, "--json").stdout)
+    x = np.array([0.4, 2.4, 0.3])  # of most pixels: each value is 4/3 x or 0
+    expected = float((x**2).mean() / 3)
+    assert found["variance"]["mean"] == pytest.approx(expected, rel=0.2) and found["variance"]["largest"] > expected
+
+
+def test_each_image_has_its_own_samples(folder: Path) -> None:
+    Path("bayesian.prototxt").write_text(BAYESIAN)
+    Path("other.png").write_bytes(Path("photo.png").read_bytes())
+    words = ("bayesian.prototxt", "net.caffemodel", *MEAN, "--samples", "3", "--json")
+    both = json.loads(run(*words[:2], "photo.png", "other.png", *words[2:]).stdout)
+    assert both[0]["variance"] == both[1]["variance"]
+
+
+def test_samples_that_say_nothing(folder: Path) -> None:
+    result = run("deploy.prototxt", "net.caffemodel", "photo.png", "--samples", "2")
+    assert result.exit_code == 1 and "all 2 samples of score are equal: no layer draws" in result.stderr
+    result = run("argmax.prototxt", "net.caffemodel", "photo.png", "--samples", "2")
+    assert result.exit_code == 1 and "best holds the classes of an ArgMax, which have no mean" in result.stderr
+    assert run("deploy.prototxt", "net.caffemodel", "photo.png", "--samples", "1").exit_code == 2

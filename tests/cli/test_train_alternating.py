@@ -241,6 +241,16 @@ def test_epochs_classes_and_validation(folder: Path) -> None:
     assert weights("own/final.caffemodel")["cls_score_4"].shape[0] == 4
 
 
+def test_every_stage_is_augmented(folder: Path) -> None:
+    options = (*START, *LENGTH, "--out", "changed")
+    result = run(*options, "--augment", "expand=2,crop")
+    assert result.exit_code == 0 and result.output.count("\naugmentation: expand 2, crop 0.3\n") == 4, result.output
+    plain, changed = results("whole"), results("changed")
+    assert plain.keys() == changed.keys() and not any(plain[name] == changed[name] for name in plain)
+    result = run(*options)
+    assert result.exit_code == 1 and "TRAIN.EXPAND" in result.stderr, result.output
+
+
 @pytest.mark.slow
 def test_patience_ends_the_last_stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ("--val", "roidb.json", "--val-every", 1, "--patience", 2, "--iterations", "5,3,4,9", "--out", "whole")

@@ -103,3 +103,12 @@ def test_errors() -> None:
     Path("train.prototxt").write_text(mapped % ("train", "") + BODY)
     result = run("train", "solver.prototxt", "--roidb", "photos")
     assert result.exit_code == 1 and "map.txt: a class has the label 3, but the net has 3 classes" in result.stderr
+
+
+def test_find_lr(folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    options = ("--find-lr", "--iterations", 40, "--lr-min", 1e-8, "--lr-max", 1)
+    result = run("train", "solver.prototxt", "--roidb", "photos", *options)
+    assert result.exit_code == 0, result.output
+    assert re.fullmatch(r"--lr \S+", result.stdout.splitlines()[-1])
+    assert sorted(folder.rglob("*")) == before

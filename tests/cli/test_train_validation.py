@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from small_rfcn import RFCN, TRAIN, make_small_rfcn, run, write_roidb
+from small_rfcn import NAMES, RFCN, TRAIN, make_small_rfcn, run, write_roidb
 
 from minicaffe.cli import train_validation
 from minicaffe.detection.evaluation import evaluate
@@ -83,6 +86,109 @@ def test_images_of_another_folder_and_other_classes(folder: Path) -> None:
     assert result.exit_code == 1 and "its classes are circle, star; the names given are circle, square, tri" in result.output
 
 
+def write_voc(images: list[dict[str, Any]]) -> None:
+    for name in ("Annotations", "ImageSets/Main"):
+        (Path("voc") / name).mkdir(parents=True)
+    shutil.copytree("photos", "voc/JPEGImages")
+    for one in images:
+        objects = ""
+        for (x1, y1, x2, y2), name in zip(one["boxes"], one["classes"], strict=True):
+            box = f"<xmin>{x1 + 1}</xmin><ymin>{y1 + 1}</ymin><xmax>{x2 + 1}</xmax><ymax>{y2 + 1}</ymax>"
+            objects += f"<object><name>{name}</name><bndbox>{box}</bndbox></object>"
+        size = "<size><width>80</width><height>60</height></size>"
+        Path("voc/Annotations", one["image"]).with_suffix(".xml").write_text(f"<annotation>{size}{objects}</annotation>")
+    Path("voc/ImageSets/Main/test.txt").write_text("".join(f"{Path(one['image']).stem}\n" for one in images))
+
+
+def write_yolo(images: list[dict[str, Any]]) -> None:
+    shutil.copytree("photos", "yolo/images/val")
+    Path("yolo/labels/val").mkdir(parents=True)
+    for one in images:
+        lines = ""
+        for (x1, y1, x2, y2), name in zip(one["boxes"], one["classes"], strict=True):
+            x, y, wide, high = (x1 + x2 + 1) / 160, (y1 + y2 + 1) / 120, (x2 - x1 + 1) / 80, (y2 - y1 + 1) / 60
+            lines += f"{NAMES.index(name)} {x} {y} {wide} {high}\n"
+        Path("yolo/labels/val", one["image"]).with_suffix(".txt").write_text(lines)
+    Path("yolo/classes.txt").write_text("\n".join(NAMES))
+
+
+def write_csv(images: list[dict[str, Any]]) -> None:
+    rows = [
+        f"photos/{one['image']},{','.join(map(str, box))},{name}\n"
+        for one in images
+        for box, name in zip(one["boxes"], one["classes"], strict=True)
+    ]
+    Path("val.csv").write_text("".join(["image,xmin,ymin,xmax,ymax,class\n", *rows]))
+
+
+def test_the_same_boxes_in_other_formats_give_the_same_numbers(folder: Path) -> None:
+    images = json.loads(Path("val.json").read_text())["images"]
+    Path("photos").mkdir()
+    for one in images:
+        shutil.copy(one["image"], "photos")
+    write_voc(images)
+    write_yolo(images)
+    write_csv(images)
+    lines = set()
+    for source in ("val.json", "voc", "yolo", "val.csv"):
+        result = run(*TRAIN, "--val", source, "--iterations", 1)
+        assert result.exit_code == 0 and f"{source}: 3 images for validation with test.prototxt" in result.output, result.output
+        lines |= set(re.findall(r"^iteration 1: voc_ap .*", result.output, re.MULTILINE))
+    assert len(lines) == 1
+
+
+FAST = """layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 5 stride: 4 pad: 2 weight_filler { type: "xavier" } } }
+layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool"
+  roi_pooling_param { pooled_h: 3 pooled_w: 3 spatial_scale: 0.25 } }
+layer { name: "cls_score" type: "InnerProduct" bottom: "pool" top: "cls_score"
+  inner_product_param { num_output: 4 weight_filler { type: "xavier" } } }
+layer { name: "bbox_pred" type: "InnerProduct" bottom: "pool" top: "bbox_pred"
+  inner_product_param { num_output: 16 weight_filler { type: "gaussian" std: 0.001 } } }
+"""
+FAST_TRAIN = (
+    """layer { name: "in" type: "RoIData" top: "data" top: "rois" top: "labels" top: "targets" top: "inside" top: "outside"
+  python_param { param_str: "'num_classes': 4" } }"""
+    + FAST
+    + """layer { name: "loss" type: "SoftmaxWithLoss" bottom: "cls_score" bottom: "labels" top: "loss" }
+layer { name: "box_loss" type: "SmoothL1Loss" bottom: "bbox_pred" bottom: "targets" bottom: "inside" bottom: "outside"
+  top: "box_loss" loss_weight: 1 }"""
+)
+FAST_TEST = (
+    'input: "data" input_shape { dim: [1, 3, 64, 85] } input: "rois" input_shape { dim: [1, 5] }'
+    + FAST
+    + 'layer { name: "cls_prob" type: "Softmax" bottom: "cls_score" top: "cls_prob" }'
+)
+
+
+def test_a_fast_rcnn_with_proposals(folder: Path) -> None:
+    """The augmentation moves the proposals of the training; those of the validation stay."""
+    Path("train.prototxt").write_text(FAST_TRAIN)
+    Path("test.prototxt").write_text(FAST_TEST)
+    Path("boxes").mkdir()
+    random = np.random.default_rng(2)
+    for path in (*folder.glob("train_*.png"), *folder.glob("val_*.png")):
+        low = random.integers(0, 40, (50, 2))
+        np.save(f"boxes/{path.stem}.npy", np.column_stack([low, low + random.integers(10, 20, (50, 2))]))
+    options = (*TRAIN, "--proposals", "boxes", "--val", "val.json", "--val-every", 2)
+    ends = []
+    for more in ((), ("--augment", "distort,expand=2,crop=0.3")):
+        result = run(*options, *more, "--out", "out.caffemodel")
+        assert result.exit_code == 0, result.output
+        assert re.findall(r"^iteration (\d): voc_ap 0\.[\d]+", result.output, re.MULTILINE) == ["2", "4", "5"]
+        ends.append(Path("out.caffemodel").read_bytes())
+    assert ends[0] != ends[1]
+    result = run("evaluate", "test.prototxt", "run_best.caffemodel", "val.json", "--cfg", "small.yml", "--proposals", "boxes")
+    assert result.exit_code == 0, result.output
+    Path("boxes/val_1.npy").unlink()
+    result = run(*options)
+    assert result.exit_code == 1 and "val_1" in result.stderr, result.output
+    np.save("boxes/val_1.npy", np.zeros((0, 4)))
+    result = run(*options)
+    assert result.exit_code == 1, result.output
+    assert "--val val.json: test.prototxt takes rois, but val_1.png has no proposals to validate with" in result.stderr
+
+
 def test_a_warning_for_images_that_are_trained_on(folder: Path) -> None:
     result = run(*TRAIN, "--val", "train.json", "--iterations", 1)
     assert "WARNING: train.json: 2 of 2 images are also trained on" in result.output
@@ -91,7 +197,7 @@ def test_a_warning_for_images_that_are_trained_on(folder: Path) -> None:
 def test_what_is_refused(folder: Path) -> None:
     Path("empty.json").write_text('{"classes": ["circle", "square", "triangle"], "images": []}')
     result = run(*TRAIN, "--val", "empty.json")
-    assert result.exit_code == 1 and "--val empty.json: the 0 images to validate have no boxes" in result.output
+    assert result.exit_code == 1 and "--val empty.json: the 0 images to validate have no boxes, " in result.output
     for option in ("--val-every", "--patience"):
         result = run(*TRAIN, option, 2)
         assert result.exit_code == 1 and f"{option} does nothing without --val" in result.output

@@ -357,6 +357,9 @@ def test_missing_files(tmp_path: Path) -> None:
         load_roidb(tmp_path / "gone.json")
     with pytest.raises(DataError, match=r"test.txt: no such list of images; the folder has these splits: trainval"):
         load_roidb(voc(tmp_path), split="test")
+    write(tmp_path / "ImageSets" / "Main" / "trainval.txt", " \n\n")
+    with pytest.raises(DataError, match=r"trainval.txt: the list of images is empty: write an image's name in each line"):
+        load_roidb(tmp_path)
 
 
 def test_a_folder_of_another_kind(tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def test_yolo(yolo: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("2 0.5 0.5 0.2 0.4", r"a\.txt:2: class 3 is not one of 1 to 2"),
+        ("2 0.5 0.5 0.2 0.4", r"a\.txt:2: class 2 is not one of 0 to 1, in the order of the names"),
+        ("-1 0.5 0.5 0.2 0.4", r"a\.txt:2: class -1 is not one of 0 to 1, in the order of the names"),
         ("0 0.5 0.5 0.2", r"a\.txt:2: must be `class x y width height`, got 0 0.5 0.5 0.2"),
         ("circle 0.5 0.5 0.2 0.4", r"a\.txt:2: must be `class x y width height`"),
         ("0 50 25 20 40", r"a\.txt:2: x, y, width and height must be fractions of the image"),

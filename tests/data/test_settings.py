@@ -35,6 +35,7 @@ def test_defaults() -> None:
     assert (s.train.rpn_nms_thresh, s.train.rpn_min_size) == (0.7, 16)
     assert (s.train.rpn_pre_nms_top_n, s.train.rpn_post_nms_top_n) == (12000, 2000)
     assert (s.train.agnostic, s.train.aspect_grouping, s.train.proposal_method) == (False, True, "selective_search")
+    assert (s.train.distort, s.train.channel_order, s.train.expand, s.train.crop, s.train.augmentation) == (0, 0, 1, 1, {})
     assert (s.test.scales, s.test.max_size, s.test.nms, s.test.rpn_nms_thresh) == ((600,), 1000, 0.3, 0.7)
     assert (s.test.rpn_pre_nms_top_n, s.test.rpn_post_nms_top_n, s.test.rpn_min_size) == (6000, 300, 16)
     assert (s.test.has_rpn, s.test.agnostic) == (False, False)
@@ -123,6 +124,11 @@ def test_use() -> None:
         ("TRAIN:\n  BBOX_NORMALIZE_STDS: [1, 1, 0, 1]", r"TRAIN.BBOX_NORMALIZE_STDS must be > 0, got \(1.0, 1.0, 0.0, 1.0\)"),
         ("TEST:\n  MAX_SIZE: -5", "TEST.MAX_SIZE must be > 0, got -5"),
         ("TRAIN:\n  BATCH_SIZE: 0", "TRAIN.BATCH_SIZE must be > 0, or -1 for all rois, got 0"),
+        ("TRAIN:\n  DISTORT: 2.5", "TRAIN.DISTORT must be from 0 to 2, got 2.5"),
+        ("TRAIN:\n  CHANNEL_ORDER: -1", "TRAIN.CHANNEL_ORDER must be from 0 to 1, got -1"),
+        ("TRAIN:\n  EXPAND: 0", "TRAIN.EXPAND must be from 1 to 100, got 0"),
+        ("TRAIN:\n  CROP: 0", "TRAIN.CROP must be from 0.01 to 1, got 0"),
+        ("TRAIN:\n  CROP: True", "TRAIN.CROP must be a number, got True"),
         ("TRAIN:\n  RPN_POSITIVE_WEIGHT: 1", "TRAIN.RPN_POSITIVE_WEIGHT must be negative or between 0 and 1, got 1.0"),
         ("TEST:\n  NMS: .nan", "some.yml: TEST.NMS must be finite, got nan"),
         ("TEST:\n  NMS: -.inf", "TEST.NMS must be finite, got -inf"),

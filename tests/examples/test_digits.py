@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import sys
 from pathlib import Path
@@ -51,14 +52,13 @@ def test_from_the_digits_to_the_picture(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(set(lists[0] + lists[1])) == 1000
     commands = [
         *(["convert-imageset", "--gray", "digits/images", f"digits/{s}.txt", f"digits/{s}_lmdb"] for s in ("train", "test")),
-        ["train", "examples/digits/solver.prototxt", "--iterations", "100", "--log", "train.log"],
+        ["train", "examples/digits/solver.prototxt", "--iterations", "100", "--plot", "training.png", "--csv", "training.csv"],
     ]
     for command in commands:
         result = CliRunner().invoke(main, command)
         assert result.exit_code == 0, result.output
-    script("curve").main("train.log", "curve.svg")
-    picture = Path("curve.svg").read_text()
-    assert picture.startswith("<svg") and picture.count("<polyline") == 2
-    assert script("curve").last_run([(0, 1.0), (20, 0.5), (0, 0.9), (20, 0.4)]) == [(0, 0.9), (20, 0.4)]
-    rows = script("curve").parse_log("train.log")[1]
-    assert rows[-1]["accuracy"] > rows[0]["accuracy"] + 0.3
+    with Image.open("training.png") as image:
+        assert image.format == "PNG"
+    with open("training.csv", encoding="utf-8", newline="") as file:
+        accuracies = [float(row["test/accuracy"]) for row in csv.DictReader(file) if row["test/accuracy"]]
+    assert accuracies[-1] > accuracies[0] + 0.3

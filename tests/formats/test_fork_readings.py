@@ -161,8 +161,8 @@ def test_dropouts_field_2(tmp_path: Path) -> None:
     assert not read(tmp_path, NVIDIAS, dropout(1)).dropout_param.HasField("scale_train")
     assert not read(tmp_path, dropout(2)).dropout_param.HasField("scale_train")  # an engine: no truth value is 2
     assert read(tmp_path, RCNNS, dropout(0)).dropout_param.scale_train is False
-    with pytest.raises(WeightsError, match="sample_weights_test: true of SegNet, which is not built"):
-        read(tmp_path, SEGNETS, dropout(1))
+    assert read(tmp_path, SEGNETS, dropout(1)).dropout_param.sample_weights_test is True
+    assert not read(tmp_path, SEGNETS, dropout(0)).dropout_param.HasField("sample_weights_test")
     with pytest.raises(WeightsError, match="engine 0 in NVIDIA Caffe; scale_train: false in Faster R-CNN"):
         read(tmp_path, dropout(0))
 

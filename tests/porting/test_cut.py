@@ -350,7 +350,8 @@ def test_drop_head_for_a_target_leaves_what_it_lacks_to_the_rest() -> None:
 
 def test_a_dropout_that_does_nothing_is_left_out() -> None:
     dropout = 'layer { name: "drop" type: "Dropout" bottom: "c1" top: "c1" %s }\n'
-    for fields, kept in (("", False), ("dropout_param { scale_train: false }", True)):
+    scaled, drawn = "dropout_param { scale_train: false }", "dropout_param { sample_weights_test: true }"
+    for fields, kept in (("", False), (scaled, True), (drawn, True)):
         net = Net(parse_net(NET.replace(RELU % ("r1", "c1", "c1"), RELU % ("r1", "c1", "c1") + dropout % fields)), TEST)
         part = cut(net, ends=["blob:c1"])
         assert layers(part.for_target("rknn")) == "c1 r1 drop"

@@ -339,7 +339,30 @@ def test_lstm_of_forks(tmp_path: Path, dims: str, own: str) -> None:
       batch_size: 2 weight_filler {{ type: "gaussian" std: 0.5 }} bias_filler {{ type: "gaussian" std: 0.5 }} }} }}"""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert {"y", "d data", "d y.weight_h"} <= set(check(net_of(text, dims), tmp_path))
+        found = set(check(net_of(text, dims), tmp_path))
+    name = "weight_hh_l0" if own == "true" else "weight_h"
+    assert {"y", "d data", f"d y.{name}"} <= found
+
+
+def test_sequences_that_begin_at_the_first_step_are_torchs_lstm(tmp_path: Path) -> None:
+    text = """layer {{ name: "cont" type: "ContinuationIndicator" bottom: "data" top: "cont" continuation_indicator_param {{
+      time_step: 5 axis: 1 }} }}
+    layer {{ name: "y" type: "LSTM" bottom: "data" bottom: "cont" top: "y" {} }}""".format(UNITS.replace("EX", ""))
+    tensors = {f"{kind}_{end}_l0" for kind in ("weight", "bias") for end in ("ih", "hh")}
+    found = set(check(net_of(text, "dim: 5 dim: 3 dim: 2 dim: 3"), tmp_path))
+    assert {"y", "d data", *(f"d y.{name}" for name in tensors)} <= found
+    written = (tmp_path / "model.py").read_text(encoding="utf-8")
+    assert "self.y = nn.LSTM(6, 4)" in written and "y = self.y(data.flatten(2))[0]" in written
+    assert "cont" not in written
+
+
+def test_a_changed_continuation_is_no_first_step(tmp_path: Path) -> None:
+    text = """layer {{ name: "cont" type: "ContinuationIndicator" bottom: "data" top: "cont" continuation_indicator_param {{
+      time_step: 5 axis: 1 }} }}
+    layer {{ name: "not" type: "Power" bottom: "cont" top: "cont" power_param {{ scale: -1 shift: 1 }} }}
+    layer {{ name: "y" type: "LSTM" bottom: "data" bottom: "cont" top: "y" {} }}""".format(UNITS.replace("EX", ""))
+    assert "d y.weight_h" in check(net_of(text, "dim: 5 dim: 3 dim: 2 dim: 3"), tmp_path)
+    assert "self.y(data, cont)[0]" in (tmp_path / "model.py").read_text(encoding="utf-8")
 
 
 def test_lstm_unit(tmp_path: Path) -> None:
@@ -621,3 +644,13 @@ def test_checking_leaves_no_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     check(net_of(named("relu", "ReLU", "data")), tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model.py", "model.safetensors"]
+
+
+def test_dropout_that_draws_in_test_draws_in_torch(tmp_path: Path) -> None:
+    param = "dropout_param { dropout_ratio: 0.25 sample_weights_test: true }"
+    net = net_of(f'layer {{ name: "y" type: "Dropout" bottom: "data" top: "y" {param} }}', "dim: 40 dim: 50")
+    write_source(net, tmp_path / "model.py")
+    space: dict[str, Any] = {"__file__": str(tmp_path / "model.py"), "__name__": "model"}
+    exec((tmp_path / "model.py").read_text(), space)
+    made = space["load"]().eval()(torch.ones(40, 50))["y"]
+    assert made.unique().tolist() == pytest.approx([0, 4 / 3])

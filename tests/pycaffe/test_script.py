@@ -94,6 +94,14 @@ def test_classification(weights: Path, tmp_path: Path) -> None:
         assert picture.size == (12, 12)
 
 
+def test_deep_visualization(weights: Path, tmp_path: Path) -> None:
+    lines = run(SCRIPTS / "deep_vis.py", tmp_path / "deploy.prototxt", weights, tmp_path / "pictures.npz").splitlines()
+    assert lines[0] == "caffe version provides all required functions. Good!"
+    assert [line.partition(", ")[0] for line in lines[1:4]] == [f"{mode}: (1" for mode in ("grad", "deconv", "guided")]
+    assert lines[4:] == ["they differ: True True", "weights' diffs: 0.0"]
+    assert {picture.shape for picture in np.load(tmp_path / "pictures.npz").values()} == {(12, 16, 3)}
+
+
 @pytest.mark.slow
 def test_learning_lenet(tmp_path: Path) -> None:
     lmdb = pytest.importorskip("lmdb", reason="needs lmdb")

@@ -1,4 +1,4 @@
-"""Validation in a training on MPI: rank 0 validates, all ranks stop together, and the weights are as without it."""
+"""Validation in a training on MPI: rank 0 validates and records, all ranks stop together, and the weights are as without it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ def test_all_ranks_stop_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     text = Path("solver.prototxt").read_text().replace("base_lr: 0.01", "base_lr: 1e-9")  # nothing gets better
     Path("solver.prototxt").write_text(text)
     val = ("--val", "val.json", "--val-every", "1", "--patience", "2")
-    status, output = mpiexec("-n", "2", *WORDS, "--epochs", "20", *val, folder=tmp_path)
+    record = ("--csv", "run.csv", "--plot", "run.png")
+    status, output = mpiexec("-n", "2", *WORDS, "--epochs", "20", *val, *record, folder=tmp_path)
     assert status == 0, output
+    assert output.count("written: run.csv") == output.count("written: run.png") == 1
     assert "--batch: iter_size 2 in place of 1, at 1 image a pass" in output
     assert "--epochs: 20 x 4 images (mirror images included) / (1 a pass x iter_size 2 x 2 ranks) = 20 iterations" in output
     stopped = re.search(r"Iteration (\d+), 2 validations without a better one", output)
     assert stopped and 3 <= int(stopped[1]) < 20
+    rows = Path("run.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[0] for row in rows] == [str(i) for i in range(1, int(stopped[1]) + 1)]
     assert re.findall(r"best: run_best.caffemodel", output) == ["best: run_best.caffemodel"]
     name = f"run_iter_{stopped[1]}.caffemodel"
     validated = Path(name).read_bytes()

@@ -515,6 +515,14 @@ def test_training_drops():
     assert torch.equal(module.eval()(x)["y"], x)
 
 
+@pytest.mark.parametrize(("scale_train", "kept"), [("true", 1 / 0.75), ("false", 1)])
+def test_sample_weights_test_drops_without_training(scale_train: str, kept: float):
+    param = f"dropout_param {{ dropout_ratio: 0.25 sample_weights_test: true scale_train: {scale_train} }}"
+    module = to_torch(made(input_layer("x", 100, 20) + layer(f'type: "Dropout" {param}')))
+    y = module(torch.ones(100, 20, dtype=torch.float64))["y"]
+    assert not module.training and y.unique().tolist() == pytest.approx([0, kept])
+
+
 def test_the_tops_of_a_data_layer_are_inputs():
     text = """
     layer { name: "data" type: "MemoryData" top: "data" top: "label"

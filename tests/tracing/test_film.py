@@ -25,8 +25,9 @@ from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection import load
 from minicaffe.errors import SolverError
 from minicaffe.formats.prototxt import parse_net, parse_solver
-from minicaffe.tracing.film import LOSS, filters, write_film
-from minicaffe.tracing.film_frames import Frame, NetTest, Photos, frame_files, read_frame, read_head
+from minicaffe.tracing.film import filters, write_film
+from minicaffe.tracing.film_frames import Frame, Photos, frame_files, read_frame, read_head
+from minicaffe.training.record import LOSS, NetTest
 from minicaffe.training.solver import SGDSolver
 from minicaffe.training.solvers import get_solver
 

@@ -39,6 +39,7 @@ from minicaffe.tracing.live_server import LiveServer
 from minicaffe.tracing.tour_numbers import written
 from minicaffe.tracing.tours import load_tour
 from minicaffe.tracing.tracer import Tracer
+from minicaffe.tracing.units import unit
 
 TEXT = """name: "one roi layer"
 input: "data" input_shape { dim: 1 dim: 3 dim: 9 dim: 7 }
@@ -150,9 +151,26 @@ def test_the_arithmetic_of_a_number_changes_nothing(live: Watched, layer: str, a
         np.testing.assert_array_equal(places.reshape(-1, 4), said.terms.places)
 
 
+def test_the_pictures_of_a_unit_change_nothing(live: Watched) -> None:
+    answer = live.answer({"unit": "conv", "at": [1, 2, 3]})
+    live.check()
+    new = make(parse_net(TEXT), Tracer())
+    fill(new, None)
+    new.forward()
+    wanted = unit(new, "conv", [1, 2, 3])
+    assert (answer["words"], answer["rows"], answer["columns"]) == (wanted.words, [1, 3], [2, 4])
+    shown, rgb = wanted.pictures[3].rgb, answer["pictures"][3]["rgb"]
+    stored = np.frombuffer(base64.b64decode(answer["arrays"])[rgb["at"] :], "u1", shown.size)
+    np.testing.assert_array_equal(stored.reshape(shown.shape), shown)
+
+
 @pytest.mark.parametrize(
     ("question", "message"),
     [
+        ({"unit": "conv", "at": [9, 0, 0]}, "there is no unit 9,0,0"),
+        ({"unit": "con", "at": [0]}, 'no layer "con"; did you mean "conv"'),
+        *(({"unit": "conv", "at": at}, "a unit is") for at in (None, [], [-1, 0, 0], [True], ["1"], [1.5], NESTED)),
+        ({"unit": 3, "at": [0]}, "a unit is"),
         ({"explain": "pool", "top": 0, "at": [9, 0, 0, 0]}, "out of range"),
         ({"explain": "pool", "top": 0, "at": [0, -1, 0, 10**400]}, "out of range"),
         ({"explain": "pol", "top": 0, "at": [0]}, 'no layer "pol"; did you mean "pool"'),

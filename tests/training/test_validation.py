@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -223,27 +225,48 @@ def test_old_snapshots_are_removed_also_by_a_resumed_training(settings, folder):
     assert Path("run_iter_77.caffemodel").exists() and not Path("run_iter_4.caffemodel").exists()
 
 
-def test_a_full_disk_at_the_best_weights_is_an_error_and_the_resumed_training_validates_again(settings, folder, monkeypatch):
-    full = True
-    whole = Net.save
+@pytest.mark.parametrize("at", ["fsync", "replace"])
+def test_a_full_disk_at_the_best_weights(settings, folder, monkeypatch, at):
+    """The second best weights do not fit: the first stay, and the resumed training ends like an uninterrupted one."""
+    values = (0.25, 0.5, 0.75)
+    Scripted(monkeypatch, *values)
+    whole = make(settings, "max_iter: 6")
+    Validation(whole, scenes(2), NAMES, every=2)
+    whole.solve()
+    wanted = Path("run_best.caffemodel").read_bytes()
+    for path in folder.iterdir():
+        path.unlink()
 
-    def save(self: Net, path: str | Path, **options: object) -> None:
-        if full and "best" in str(path):
-            raise Error(f"{path}: cannot be written: No space left on device")
-        whole(self, path, **options)  # type: ignore[arg-type]
+    Scripted(monkeypatch, *values)
+    solver = make(settings, "max_iter: 6")
+    seen = []
+    validation = Validation(solver, scenes(2), NAMES, every=2)
+    validation.on_validated(lambda done: seen.append(Path("run_best.caffemodel").read_bytes()))
+    holder = {"fsync": os, "replace": Path}[at]
+    original, failed = getattr(holder, at), []
 
-    monkeypatch.setattr(Net, "save", save)
-    solver = make(settings, "max_iter: 4")
-    Validation(solver, scenes(2), NAMES, every=2)
-    with pytest.raises(Error, match=r"run_best.caffemodel: cannot be written: No space left on device\nthe state after 2 iter"):
-        solver.solve()
-    full = False
-    resumed = make(settings, "max_iter: 4")
+    def full(file: int | Path, *more: object) -> object:
+        if solver.iter == 4 and not failed:
+            failed.append(file)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(file, *more)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(holder, at, full)
+        message = r"^run_best.caffemodel: cannot be written: No space left on device\nthe state after 4 iterations is saved"
+        with pytest.raises(Error, match=message):
+            solver.solve()
+    assert Path("run_best.caffemodel").read_bytes() == seen[0] != wanted
+    names = {"run_best.caffemodel", "run_iter_4.caffemodel", "run_iter_4.solverstate"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert (validation.best, validation.best_iteration) == (0.25, 2)
+
+    Scripted(monkeypatch, *values[1:])
+    resumed = make(settings, "max_iter: 6")
     validation = Validation(resumed, scenes(2), NAMES, every=2)
-    iterations = []
-    validation.on_validated(lambda done: iterations.append(done.iteration))
-    resumed.solve("run_iter_2.solverstate")
-    assert iterations == [2, 4] and Path("run_best.caffemodel").is_file()
+    resumed.solve("run_iter_4.solverstate")
+    assert bits(resumed) == bits(whole) and Path("run_best.caffemodel").read_bytes() == wanted
+    assert (validation.best, validation.best_iteration) == (0.75, 6)
 
 
 def test_a_film_shows_the_average_precision(settings, folder, monkeypatch):
@@ -277,8 +300,8 @@ def test_an_epoch(epochs, iterations):
 
 def test_what_cannot_be_validated(settings, folder):
     empty = [Entry(image=np.zeros((9, 9, 3), np.uint8), boxes=np.zeros((0, 4)), gt_classes=np.zeros(0, int))]
-    for roidb in ([], empty):
-        with pytest.raises(Error, match=f"the {len(roidb)} images to validate have no boxes"):
+    for roidb, count in (([], "0 images to validate have"), (empty, "image to validate has"), (empty * 2, "2 images")):
+        with pytest.raises(Error, match=f"^the {count}.* no boxes, so there is no average precision: give annotated images"):
             Validation(make(settings), roidb, NAMES)
     with pytest.raises(Error, match=r"have 3 classes with the background, but cls_prob of .*test.prototxt has 4"):
         Validation(make(settings), scenes(1), NAMES[:3])

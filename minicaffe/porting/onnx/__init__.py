@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference, differences, run_of
 
-from . import detection, forms, functions, rois  # noqa: F401  # their functions are the entries of minicaffe.registry's table
+from . import detection, forms, functions, recurrent, rois  # noqa: F401  # their functions are the entries of minicaffe.registry's table
 from .model import DEFAULT_OPSET, OLDEST_OPSET, onnx_model, write_model
 from .session import run_model
 from .whole import Whole, compare_with_detect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
+from minicaffe.layers.conv.im2col import Im2col
 from minicaffe.layers.conv.inner_product import Embed, InnerProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.forks.deepdetect import SparseInnerProduct
@@ -29,7 +31,7 @@ from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Operand, Value
 
-# Convolution, Deconvolution, InnerProduct and Embed as Conv, ConvTranspose, Gemm and Gather.
+# Convolution, Im2col, Deconvolution, InnerProduct and Embed as Conv, ConvTranspose, Gemm and Gather.
 
 
 MOST_AXES = 3
@@ -70,6 +72,27 @@ def _convolved(g: Graph, layer: Convolution, x: Value, dims: Dims) -> str:
     if axis != 1:
         y = g.reshape(y, g.shape(x, 0, axis), g("Shape", y, start=1))
     return y
+
+
+@exports(Im2col)
+def im2col(g: Graph, layer: Im2col, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """Emit a Conv whose kernels each have a single 1, one kernel for each place of the window."""
+    window, channels = layer.window, bottom[0].dims[1]
+    if layer.axis != 1 or len(window.kernel) > MOST_AXES or not isinstance(channels, int):
+        raise layer.error(f"has an ONNX form for x (N, C, ...) with up to {MOST_AXES} spatial axes only", "convolution_param")
+    size = math.prod(window.kernel)
+    kernels = np.tile(np.eye(size, dtype=np.float32).reshape(size, 1, *window.kernel), (channels, *[1] * (bottom[0].rank - 1)))
+    return [
+        g(
+            "Conv",
+            bottom[0],
+            g.constant(kernels, "places"),
+            strides=list(window.stride),
+            pads=[*window.pad, *window.pad],
+            dilations=list(window.dilation),
+            group=channels,
+        )
+    ]
 
 
 @exports(InnerProduct, SparseInnerProduct)
@@ -316,6 +339,9 @@ def softmax(g: Graph, layer: Softmax, bottom: list[Value], top: list[Dims]) -> l
 @exports(Dropout)
 def dropout(g: Graph, layer: Dropout, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Emit no node; without scale_train, a product with the factor of TEST."""
+    if layer.draws:
+        why = "a random mask in TEST has no ONNX form: without this field the model gives the mean net's numbers"
+        raise layer.error(why, "dropout_param.sample_weights_test")
     return [bottom[0].name if layer.scale_train else g("Mul", bottom[0], float(1 - layer.dropout_ratio))]
 
 

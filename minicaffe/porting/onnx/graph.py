@@ -72,13 +72,14 @@ class Graph:
     """Nodes in order and constants by name.
 
     scope: the layer's name, a prefix of new names. layers: those written so far; weightless: the names of those whose learnable
-    blobs have no effect.
+    blobs have no effect. starts: the tensors (T, S) that are 0 in the first time step and 1 in all others.
     """
 
     def __init__(self, parent: Graph | None = None) -> None:
         self.nodes: list[NodeProto] = []
         self.scope: str = parent.scope if parent else ""
         self.weightless: set[str] = set()
+        self.starts: set[str] = set()
         self.layers: list[Written] = []
         self.constants: dict[str, Array] = parent.constants if parent else {}
         self._names: set[str] = parent._names if parent else set()  # shared: a sub-graph must not hide an outer name
@@ -162,6 +163,7 @@ class Graph:
 
     def reshape(self, x: Operand, *parts: Operand) -> str:
         """Return x reshaped to the concatenated parts, which are int64 vectors or lists with at most one -1."""
+        parts = tuple(self.constants[p].tolist() if isinstance(p, str) and p in self.constants else p for p in parts)
         lists = [list(p) for p in parts if isinstance(p, list | tuple)]
         if len(lists) == len(parts):
             target = self.name([n for numbers in lists for n in numbers])

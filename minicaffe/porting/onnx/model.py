@@ -98,6 +98,7 @@ def _model(
     for name in made:
         if name in inputs and made[name].name != name:
             raise Error(f'input "{name}" is changed in place and is also an output: rename the top')
+    _drop_unread(graph, {value.name for value in made.values()})
     model = _assembled(graph, net, inputs, made, values, opset)
     for key, value in {**(whole.facts() if whole else {}), **_names(net, until, whole, classes)}.items():
         model.metadata_props.add(key=key, value=value)
@@ -171,6 +172,16 @@ def _instead(net: Net, bottoms: Sequence[str]) -> str:
     option, argument = ways(f"--until {pasted(makers[-1])}"), f"until={makers[-1]!r}"
     way = f"{option} ({argument})" if option else argument
     return f"; {way} exports the net up to the layer before"
+
+
+def _drop_unread(graph: Graph, read: set[str]) -> None:
+    """Remove the nodes whose outputs nothing reads, such as the marks that an LSTM of ONNX does not take."""
+    kept = []
+    for node in reversed(graph.nodes):
+        if not read.isdisjoint(node.output):
+            kept.append(node)
+            read.update(name for inner in _with_inner([node]) for name in inner.input)
+    graph.nodes[:] = kept[::-1]
 
 
 def _assembled(

@@ -20,7 +20,7 @@ from minicaffe.porting.agreement import Difference, differences, run_of
 from minicaffe.porting.onnx.session import Session
 from minicaffe.proto import caffe_pb2
 
-from . import forms, functions  # noqa: F401  # entries
+from . import forms, functions, recurrent  # noqa: F401  # entries
 from .builder import Builder, finished, importers, imports, whole_error
 from .graph import RefusedError, Shape, known_graph
 from .patterns import LAYER, input_shapes, recognise, regroup

@@ -40,17 +40,10 @@ importers: dict[str, Importer] = {}
 
 UNBUILT = {
     "DeformConv": ("DeformableConvolution", "which is not translated yet"),
-    "Gather": ("Embed or BatchReindex", "which select by an index that is computed"),
     "Greater": ("Threshold", "which gives numbers, not truth values"),
-    "InstanceNormalization": ("MVN", "which adds eps to the deviation, not to the variance"),
-    "LSTM": ("LSTM", "which also takes a continuation indicator, and has its gates in another order"),
-    "LayerNormalization": ("MVN", "which adds eps to the deviation, not to the variance"),
-    "LpNormalization": ("Normalize", "which adds eps and multiplies by scales"),
     "MaxRoiPool": ("ROIPooling", "which is not translated yet"),
     "MaxUnpool": ("Unpooling", "whose positions count within one map"),
-    "MeanVarianceNormalization": ("MVN", "which is not translated yet"),
     "NonMaxSuppression": ("DetectionOutput", "which decodes the boxes, too"),
-    "RNN": ("RNN", "which also takes a continuation indicator, and has one more product"),
     "ReverseSequence": ("Reverse", "which reverses sequences of one length"),
     "RoiAlign": ("ROIAlign", "whose rois begin with the number of their image"),
     "TopK": ("ArgMax", "whose top_k gives indices or values, not both"),
@@ -117,16 +110,16 @@ class Builder:
             self.blobs.update((name, name) for name in node.outputs)
 
     def __call__(
-        self, kind: str, bottoms: Sequence[str], weights: Sequence[Array] = (), *, tops: int = 1, **fields: Any
+        self, kind: str, bottoms: Sequence[str], weights: Sequence[Array] = (), *, tops: int = 1, name: str = "", **fields: Any
     ) -> str:
         """Add a layer; return the blob that is its first top."""
-        return self.several(kind, bottoms, weights, tops=tops, **fields)[0]
+        return self.several(kind, bottoms, weights, tops=tops, name=name, **fields)[0]
 
     def several(
-        self, kind: str, bottoms: Sequence[str], weights: Sequence[Array] = (), *, tops: int = 1, **fields: Any
+        self, kind: str, bottoms: Sequence[str], weights: Sequence[Array] = (), *, tops: int = 1, name: str = "", **fields: Any
     ) -> list[str]:
-        """Add a layer; return the blobs that are its tops."""
-        layer = self.add(kind, bottoms, self._scope)
+        """Add a layer; return the blobs that are its tops. name: a suffix of its name, for all but the node's main layer."""
+        layer = self.add(kind, bottoms, f"{self._scope}/{name}" if name else self._scope)
         given = {name: value for name, value in fields.items() if value is not None}
         if given:
             block = getattr(layer, types[kind].param_block[0])
@@ -168,9 +161,12 @@ class Builder:
         """Return the blob of a tensor. A constant becomes a Parameter layer."""
         if tensor in self.blobs:
             return self.blobs[tensor]
-        array = self.constant(tensor)
-        self.blobs[tensor] = self("Parameter", [], [array], shape=caffe_pb2.BlobShape(dim=array.shape))
+        self.blobs[tensor] = self.parameter(self.constant(tensor))
         return self.blobs[tensor]
+
+    def parameter(self, array: Array, name: str = "") -> str:
+        """Add a Parameter layer that gives an array."""
+        return self("Parameter", [], [array], name=name, shape=caffe_pb2.BlobShape(dim=array.shape))
 
     def is_constant(self, tensor: str) -> bool:
         return tensor in self.graph.constants

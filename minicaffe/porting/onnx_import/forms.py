@@ -208,6 +208,66 @@ def batch_norm(b: Builder, node: Node) -> list[str]:
     return [b("Scale", [y], [scale, bias], bias_term=True)]
 
 
+@imports("InstanceNormalization")
+def instance_norm(b: Builder, node: Node) -> list[str]:
+    """Normalise each map of each image, then add a Scale."""
+    y = _normalised(b, node, 2)
+    return [b("Scale", [y], [b.weight(name) for name in node.inputs[1:3]], bias_term=True)]
+
+
+@imports("LayerNormalization")
+def layer_norm(b: Builder, node: Node) -> list[str]:
+    """Normalise over the axes from `axis` on, then add a Scale."""
+    axis = node.get("axis", -1) % len(b.shape(node.inputs[0]))
+    if any(name in b.read for name in node.outputs[1:]):
+        raise RefusedError("its mean and deviation have no layer")
+    y, shape = _normalised(b, node, axis), b.shape(node.inputs[0])[axis:]
+    arrays = [np.broadcast_to(b.weight(name), shape) for name in node.inputs[1:3] if name]
+    return [b("Scale", [y], arrays, axis=axis, num_axes=len(shape), bias_term=len(arrays) > 1 or None)]
+
+
+def _normalised(b: Builder, node: Node, axis: int) -> str:
+    """Return x less its mean over its deviation, both over the axes from `axis` on.
+
+    A BatchNorm does it, whose channels are the parts that are normalised. MVN adds eps to the deviation, not to the variance.
+    """
+    shape = b.shape(node.inputs[0])
+    parts, size = shape[:axis], shape[axis:]
+    if not parts or not size:
+        raise RefusedError(f"x of shape {shape} (there must be axes before and from axis {axis} on)")
+    flat = b("Reshape", [b.blob(node.inputs[0])], shape=caffe_pb2.BlobShape(dim=[1, -1, math.prod(size)]))
+    y = b("BatchNorm", [flat], use_global_stats=False, eps=node.get("epsilon", 1e-5))
+    return b("Reshape", [y], shape=caffe_pb2.BlobShape(dim=[-1, *shape[1:]]))
+
+
+@imports("MeanVarianceNormalization")
+def mean_variance_norm(b: Builder, node: Node) -> list[str]:
+    """Add an MVN, with the eps of ONNX's definition."""
+    shape, axes = b.shape(node.inputs[0]), sorted(node.get("axes", [0, 2, 3]))
+    if len(shape) != 4 or axes not in ([2, 3], [1, 2, 3]):
+        raise RefusedError(f"over axes {axes} of {shape} (MVN normalises a map, or an image)")
+    return [b("MVN", [b.blob(node.inputs[0])], across_channels=len(axes) == 3 or None, eps=1e-9)]
+
+
+LEAST = 1e-37
+"""The eps of a Normalize for LpNormalization, which has none: only a sum of 0 notices it."""
+
+
+@imports("LpNormalization")
+def lp_norm(b: Builder, node: Node) -> list[str]:
+    """Add a Normalize along axis 1."""
+    refuse_others(node, p=2)
+    shape = b.shape(node.inputs[0])
+    axis = node.get("axis", -1) % len(shape)
+    if len(shape) < 2:
+        raise RefusedError(f"x of shape {shape} (Normalize has an axis of images and one of channels)")
+    order = list(range(len(shape)))
+    order[1], order[axis] = order[axis], order[1]  # the same order leads back
+    x = permuted(b, b.blob(node.inputs[0]), order)
+    y = b("Normalize", [x], [np.ones(())], across_spatial=False, eps=LEAST)
+    return [permuted(b, y, order)]
+
+
 @imports("LRN")
 def lrn(b: Builder, node: Node) -> list[str]:
     size = node.attributes["size"]

@@ -158,8 +158,8 @@ def _with_constant(b: Builder, x: str, shape: Shape, c: Array, adds: bool) -> st
     long = [i for i, d in enumerate(dims) if d > 1]
     first, last = long[0], long[-1] + 1
     weight = np.broadcast_to(c.reshape(dims[first:]), (*shape[first:last], *(1,) * (len(shape) - last)))
-    block = {"axis": first, "num_axes": last - first}
-    return b("Bias" if adds else "Scale", [x], [weight.reshape(shape[first:last])], **block)
+    arrays = [weight.reshape(shape[first:last])]
+    return b("Bias" if adds else "Scale", [x], arrays, axis=first, num_axes=last - first)
 
 
 def _of_two(b: Builder, x: str, y: str, xs: Shape, ys: Shape, adds: bool) -> str:
@@ -310,6 +310,19 @@ def slice_(b: Builder, node: Node) -> list[str]:
     return [
         b("Convolution", [x], [ones], num_output=len(ones), group=len(ones), kernel_size=[1], stride=stride, bias_term=False)
     ]
+
+
+@imports("Gather")
+def gather(b: Builder, node: Node) -> list[str]:
+    """Add a Slice for constant indices that follow each other, such as the last one."""
+    shape, out = b.shape(node.inputs[0]), b.shape(node.outputs[0])
+    axis = node.get("axis", 0) % len(shape)
+    indices = [int(i) % shape[axis] for i in b.constant(node.inputs[1]).reshape(-1)]
+    first, count = (indices or [0])[0], len(indices)
+    if not indices or indices != list(range(first, first + count)):
+        raise RefusedError(f"indices {indices} along axis {axis} of {shape} (Slice has neighbours)")
+    part = b.cut(b.blob(node.inputs[0]), shape, axis, first, first + count)
+    return [b.reshaped(part, (*shape[:axis], count, *shape[axis + 1 :]), out)]
 
 
 @imports("Reshape", "Flatten", "Squeeze", "Unsqueeze")

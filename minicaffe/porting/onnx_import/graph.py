@@ -64,6 +64,8 @@ class Node:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 

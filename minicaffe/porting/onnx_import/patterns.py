@@ -1,6 +1,7 @@
 """Groups of nodes that are one layer of Caffe: recognised by their form, or described by minicaffe.export_onnx.
 
-Recognized groups become one node: Swish, ShuffleChannel, a product and its bias, and a Pad that is the padding of what follows.
+Recognized groups become one node: Swish, ShuffleChannel, a product and its bias, a Pad that is the padding of what follows,
+an LSTM or RNN with its directions joined, and Caffe's RNN.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Pattern = Callable[[Graph, Node, Mapping[str, Node], Readers], Node | None]
 
 def recognise(graph: Graph) -> None:
     """Replace each group by one node in place of its last node."""
-    for pattern in (swish, shuffle, product_and_bias, padded):
+    for pattern in (swish, shuffle, product_and_bias, padded, directions, rnn_and_product):
         makers, readers = graph.makers(), graph.readers()
         graph.nodes = [pattern(graph, node, makers, readers) or node for node in graph.nodes]
         graph.drop_unused()
@@ -77,6 +78,46 @@ def product_and_bias(graph: Graph, node: Node, makers: Mapping[str, Node], reade
             if weight is not None and weight.ndim == 2 and vector.shape == weight.shape[1:]:
                 return Node("minicaffe.InnerProduct", product.name, [*product.inputs, bias], node.outputs)
     return None
+
+
+def directions(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers) -> Node | None:
+    """Return an LSTM or RNN whose y is (T, S, directions units), in place of one and the nodes that join its directions.
+
+    They are a Squeeze or a Reshape, or a Transpose and a Reshape.
+    """
+    maker = makers.get(node.input(0)) if node.op in ("Squeeze", "Reshape") else None
+    swap = maker if maker and maker.op == "Transpose" and maker.get("perm", []) == [0, 2, 1, 3] else None
+    made = makers.get(swap.inputs[0]) if swap else maker
+    if not (made and "hidden_size" in made.attributes):
+        return None
+    y, out = (graph.shapes.get(name, ()) for name in (made.outputs[0], node.outputs[0]))
+    inner = [made.outputs[0], *(swap.outputs if swap else [])]
+    if len(y) != 4 or out != (y[0], y[2], y[1] * y[3]) or not all(_only(graph, name, readers) for name in inner):
+        return None
+    if y[1] > 1 and not swap:
+        return None
+    if any(name in readers for name in made.outputs[1:]):
+        return None  # a last state must not come after its readers
+    return _ending(made, node, made.op, joined=True)
+
+
+def _ending(made: Node, node: Node, op: str, **more: Any) -> Node:
+    """Return a recurrent node that gives node's output instead of its own y. The last states come from it alone."""
+    states, made.outputs[1:] = made.outputs[1:], []
+    return Node(op, made.name, made.inputs, [*node.outputs, *states], {**made.attributes, **more})
+
+
+def rnn_and_product(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers) -> Node | None:
+    """Return Caffe's RNN in place of an RNN, a product with a square matrix, and a Tanh."""
+    product = makers.get(node.input(0)) if node.op == "Tanh" else None
+    made = makers.get(product.inputs[0]) if product and product.op == "minicaffe.InnerProduct" else None
+    if not (product and made and made.op == "RNN" and made.get("joined", False)):
+        return None
+    units = graph.shapes[made.outputs[0]][2]
+    alone = all(_only(graph, name, readers) for name in (node.inputs[0], made.outputs[0]))
+    if graph.shapes[product.inputs[1]] != (units, units) or made.get("direction", "forward") != "forward" or not alone:
+        return None
+    return _ending(made, node, "minicaffe.RNN", product=product.inputs[1:3])
 
 
 def padded(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers) -> Node | None:

@@ -105,7 +105,9 @@ def _source_of(net: Net, module: str, weights: str, classes: Sequence[str] | Non
         comment = " -> ".join(["", *("x".join(map(str, shape)) for shape in shapes)])
         made.assign(layer, node.top_names, result, comment.removeprefix(" -> "))
         values.update({top: made.variable(top) for top in node.top_names})
-    return _text(net, made, names, {name: values[name] for name in _outputs(net)}, module, weights), made
+    outputs = {name: values[name] for name in _outputs(net)}
+    made.drop_unread(outputs.values())
+    return _text(net, made, names, outputs, module, weights), made
 
 
 def _outputs(net: Net) -> list[str]:

@@ -85,7 +85,8 @@ def _gradients(net: Net, made: Source, module: Any, inputs: dict[str, Any], posi
         layer = name.rpartition(".")[0]
         weights = net.layers[positions[id(made.layers[layer])]].blobs
         own = [key for key in made.tensors if key.rpartition(".")[0] == layer]
-        ours = weights[own.index(name)].diff
+        blobs = [blob.diff for blob in weights]
+        ours = made.gradients[name](blobs) if name in made.gradients else blobs[own.index(name)]
         theirs = np.zeros(tensor.shape, net.dtype) if tensor.grad is None else tensor.grad.numpy()
         ours = ours.T if ours.shape != theirs.shape and ours.T.shape == theirs.shape else ours
         # A bias before a BatchNorm on batch statistics gets only rounding noise, so the layer's largest gradient is the scale.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.blob import Arrays
+from minicaffe.blob import Array, Arrays
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
@@ -30,7 +30,7 @@ from minicaffe.layers.shape.interp import Interp
 from minicaffe.parameters import weight_name
 from minicaffe.proto import caffe_pb2
 
-from .source import Shapes, Source, number, source
+from .source import Gradient, Shapes, Source, number, source
 
 
 def _weights(layer: Layer, names: Sequence[str] = ("weight", "bias")) -> Arrays:
@@ -233,9 +233,31 @@ def _named(layer: Layer) -> Arrays:
     return _weights(layer, [weight_name(layer, i) for i in range(len(layer.blobs))])
 
 
+def _torch_lstm(s: Source, layer: LSTM | Lstm, weights: tuple[int, int, int]) -> str:
+    """Return torch's LSTM, which begins with states of 0. weights: the indices of weight_x, weight_h and the bias."""
+
+    def of(i: int) -> Gradient:
+        return lambda blobs: _torch_gates(blobs[i])
+
+    weight_x, weight_h, bias = (of(i) for i in weights)
+    gradients = {"weight_ih_l0": weight_x, "weight_hh_l0": weight_h, "bias_ih_l0": bias, "bias_hh_l0": bias}
+    tensors = {key: gradient([blob.read_data() for blob in layer.blobs]) for key, gradient in gradients.items()}
+    tensors["bias_hh_l0"] = np.zeros_like(tensors["bias_hh_l0"])  # torch adds both biases
+    return s.module(layer, f"nn.LSTM({layer.blobs[weights[0]].shape[1]}, {layer.units})", tensors, gradients)
+
+
+def _torch_gates(array: Array) -> Array:
+    """Return the rows (4 D, ...) of Caffe's gates i, f, o, g in torch's order i, f, g, o."""
+    gates: Array = array.reshape(4, -1, *array.shape[1:])[[0, 1, 3, 2]].reshape(array.shape)
+    return gates
+
+
 @source(LSTM, RNN)
 def recurrent(s: Source, layer: LSTM | RNN, bottom: Sequence[str], top: Shapes) -> str:
+    """Return torch's LSTM for sequences that begin at the first step, else Caffe's steps."""
     kind = type(layer).__name__
+    if isinstance(layer, LSTM) and len(bottom) == 2 and isinstance(s.maker(bottom[1]), ContinuationIndicator):
+        return f"{_torch_lstm(s, layer, (0, 2, 1))}({bottom[0]}.flatten(2))[0]"
     static = f", static={layer.inputs[1]}" if layer.static else ""
     made = s.module(
         layer,
@@ -252,14 +274,12 @@ def lstm_of_forks(s: Source, layer: Lstm, bottom: Sequence[str], top: Shapes) ->
     if len(bottom) > 1 or np.isfinite(layer.bound):
         raise layer.error("with clip or a clipping_threshold has no form", "bottom[1]" if len(bottom) > 1 else "lstm_param")
     param = layer.param.lstm_param
-    first = "" if param.own_states else ", first_only=True"
-    made = s.module(
-        layer,
-        f"LSTM({layer.inputs}, {layer.units}{first})",
-        _named(layer),
-    )
+    if param.own_states:
+        made = _torch_lstm(s, layer, (0, 1, 2))
+    else:
+        made = s.module(layer, f"LSTM({layer.inputs}, {layer.units}, first_only=True)", _named(layer))
     if layer.streams_apart:
-        return f"{made}({bottom[0]})[0]"
+        return f"{made}({bottom[0]}.flatten(2))[0]"
     return f"{made}({bottom[0]}.reshape(-1, {param.batch_size}, {layer.inputs}))[0].flatten(0, 1)"
 
 

@@ -128,7 +128,7 @@ def softmax(s: Source, layer: Softmax, bottom: Sequence[str], top: Shapes) -> st
 @source(Dropout)
 def dropout(s: Source, layer: Dropout, bottom: Sequence[str], top: Shapes) -> str:
     ratio = layer.param.dropout_param.dropout_ratio
-    made = f"F.dropout({bottom[0]}, {number(layer, ratio)}, self.training)"
+    made = f"F.dropout({bottom[0]}, {number(layer, ratio)}{'' if layer.draws else ', self.training'})"
     scaled = layer.param.dropout_param.scale_train
     return made if scaled else f"{made} * {number(layer, 1 - ratio)}"  # the R-CNN forks scale in TEST, not in TRAIN
 

@@ -6,7 +6,7 @@ import keyword
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,9 @@ MODULE = frozenset(
 Shapes = Sequence[tuple[int, ...]]
 Form = Callable[["Source", Any, Sequence[str], Shapes], "str | Sequence[str]"]
 """(source, layer, the bottoms' variables, the tops' shapes) -> an expression for the top, or one for each."""
+
+Gradient = Callable[[Sequence[Array]], Array]
+"""(the gradients of a layer's blobs) -> that of a tensor."""
 
 source: Table[Form] = Table("PyTorch source", "minicaffe.porting.torch_source")
 """The form of each class of layers. @source(Mine) adds your own."""
@@ -72,6 +75,7 @@ class Source:
         self.parts: list[str] = []
         self.layers: dict[str, Layer] = {}  # by attribute
         self._attributes, self._names = Names(MODULE), Names(("self", "torch", "nn", "F", "json", *parts()))
+        self.gradients: dict[str, Gradient] = {}  # of tensors that are no blob of the layer
         self._owners: dict[tuple[int, ...], str] = {}
         self._memories: set[int] = set()  # of the owners
         self._variables: dict[str, str] = {}
@@ -89,10 +93,13 @@ class Source:
         if name not in self.parts:
             self.parts.append(name)
 
-    def module(self, layer: Layer, constructor: str, tensors: dict[str, Array]) -> str:
+    def module(
+        self, layer: Layer, constructor: str, tensors: dict[str, Array], gradients: Mapping[str, Gradient] | None = None
+    ) -> str:
         """Add a sub-module with its tensors; return `self.conv1`.
 
-        A layer that shares its weights gets the other one's module.
+        A layer that shares its weights gets the other one's module. gradients: of each tensor, if the tensors are not the
+        layer's blobs in their order.
         """
         memories = tuple(id(blob.data_memory) for blob in layer.blobs)
         if (owner := self._owners.get(memories)) and self.modules[owner][0] == constructor:
@@ -108,6 +115,7 @@ class Source:
         self.layers[name] = layer
         for key, array in tensors.items():
             self.tensors[f"{name}.{key}"] = np.ascontiguousarray(array)
+        self.gradients |= {f"{name}.{key}": gradient for key, gradient in (gradients or {}).items()}
         return f"self.{name}"
 
     def constant(self, name: str, rows: Sequence[object]) -> str:
@@ -121,6 +129,20 @@ class Source:
         if blob not in self._variables:
             self._variables[blob] = self._names.free(blob)
         return self._variables[blob]
+
+    def maker(self, variable: str) -> Layer | None:
+        """Return the layer that last assigned a variable in a line of its own."""
+        return next((layer for layer, line, _ in reversed(self.lines) if line.startswith(f"{variable} = ")), None)
+
+    def drop_unread(self, outputs: Collection[str]) -> None:
+        """Remove the lines that call no module and make a variable that nothing reads."""
+        read, kept = set(outputs), []
+        for layer, line, comment in reversed(self.lines):
+            targets, _, value = line.partition(" = ")
+            if "self." in value or not read.isdisjoint(targets.split(", ")):
+                kept.append((layer, line, comment))
+                read.update(re.findall(r"\w+", value))
+        self.lines[:] = kept[::-1]
 
     def assign(self, layer: Layer, tops: Sequence[str], made: str | Sequence[str], comment: str) -> None:
         """Add the layer's lines to forward."""

@@ -178,11 +178,12 @@ def _slope(case: Case[Elementwise], at: Index) -> float:
 
 def _dropout_factor(case: Case[Dropout], at: Index) -> tuple[float, str]:
     layer = case.layer
-    if layer.phase == TRAIN:
+    phase = "TRAIN" if layer.phase == TRAIN else "TEST"
+    if layer.draws:
         # The mask that the run drew; explain does not draw another.
         kept = float(layer.mask.read_data()[at])
-        return kept * layer.factor, f"in TRAIN: mask {number(kept)} * {number(layer.factor)}"
-    return layer.factor, f"in TEST: {number(layer.factor)}"
+        return kept * layer.factor, f"in {phase}: mask {number(kept)} * {number(layer.factor)}"
+    return layer.factor, f"in {phase}: {number(layer.factor)}"
 
 
 @explains(Dropout)

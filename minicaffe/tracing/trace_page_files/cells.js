@@ -169,10 +169,11 @@ function explainIt(i, blob, role, channel, {rows, columns}) {
   const [row, column] = [rows[rows.length >> 1], columns[columns.length >> 1]];
   const isLabels = blob.tiles.form === "labels"; // their maps are below each other in one channel
   const at = isLabels ? [0, 0, channel * blob.tiles.height + row, column] : [0, channel, row, column];
+  const pictures = trace.live && top === 0 && !isLabels ? [el("br"), askUnit(layer.name, at.slice(1))] : [];
   const {example} = layer;
   const [, c, y, x] = top === 0 && example && !isLabels ? example.at : [];
-  if (c === channel && rows.includes(y) && columns.includes(x)) return [el("br"), "its arithmetic: ", ...explainedBy(example)];
-  if (trace.live) return [el("br"), "its arithmetic: ", asked(layer.name, top, at)];
+  if (c === channel && rows.includes(y) && columns.includes(x)) return [...pictures, el("br"), "its arithmetic: ", ...explainedBy(example)];
+  if (trace.live) return [...pictures, el("br"), "its arithmetic: ", asked(layer.name, top, at)];
   return [el("br"), "its arithmetic: ", el("code", ...commandFor(layer, top, at))];
 }
 

@@ -34,6 +34,7 @@ function detectionsPanel() {
     output.textContent = `score at least ${number(field.value / 100, 2)}: ${kept.length} of ${found.length}`;
     const card = walked === null ? null : walkCard(way, way.found, run, walked, show);
     walk.replaceChildren(...(card ? [card] : []));
+    paintMapped(view, chosen === null ? null : mapOfDetection(found[chosen]));
     const labelled = kept.filter((one) => chosen === null || one.k === chosen);
     view.draw(
       [...kept].reverse().map((one) => detectionBox(one, chosen, choose)), // the best on top
@@ -50,7 +51,6 @@ function detectionsPanel() {
   };
   field.addEventListener("input", draw);
   view.look(0, 0, trace.image.width, trace.image.height);
-  photoCanvas().then((canvas) => view.paint(canvas, 0, 0, trace.image.width, trace.image.height));
   draw();
   const sliders = el("div", {}, el("label", {class: "slider"}, field, output));
   const asked = state.detection;

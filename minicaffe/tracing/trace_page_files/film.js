@@ -4,7 +4,11 @@ const film = JSON.parse(document.getElementById("film").textContent);
 const COLOURS = ["#e6194b", "#2f9e44", "#4363d8", "#d96a00", "#911eb4", "#008080", "#9a6324", "#808000", "#c026d3", "#5a67d8"];
 // In pixels, so that texts can be read on a phone.
 const WIDTH = Math.min(Math.max(document.querySelector("main").clientWidth - 32, 320), 1000);
-const HEIGHT = 260, LEFT = 56, BOTTOM = 24, TOP = 8, MOST_POINTS = 150;
+const LEFT = 56, RIGHT = 16, HEAD = 24, FOOT = 40, MOST_POINTS = 400;
+/** The panels of the plot and their heights. The rules of axes, means and marks are those of `train --plot`. */
+const HEIGHTS = {loss: 240, score: 140, "learning rate": 56};
+const AVERAGE_PRECISIONS = ["voc_ap", "coco_ap"];
+const MEANS = 25, DECADE = 10;
 const state = {frame: film.frames.length - 1, playing: null, proposals: true, least: 0.3};
 const last = Math.max(1, film.frames.at(-1).iteration);
 
@@ -29,6 +33,28 @@ function meansOf(points) {
   return runs.map((run) => [0, 1].map((k) => run.reduce((sum, point) => sum + point[k], 0) / run.length));
 }
 
+/** The values of a running mean, 5 or 1, 2 or 5 times a power of ten; 1 for none. */
+function windowOf(points) {
+  const most = Math.floor(points.length / MEANS);
+  const power = 10 ** (String(most).length - 1);
+  return most < 5 ? 1 : power * [5, 2, 1].find((times) => times * power <= most);
+}
+
+/** The mean of the last values at each point. */
+function runningMean(points, window) {
+  let sum = 0;
+  return points.map(([iteration, value], i) => {
+    sum += value - (i >= window ? points[i - window][1] : 0);
+    return [iteration, sum / Math.min(i + 1, window)];
+  });
+}
+
+/** Some of the points, the last one included. */
+function thinned(points) {
+  const each = Math.ceil(points.length / MOST_POINTS);
+  return points.filter((_, i) => (points.length - 1 - i) % each === 0);
+}
+
 /** The curves of the train net's outputs, the loss first, with the means at each frame. */
 function trainCurves() {
   const found = pointsByName(({losses, iterations}) =>
@@ -40,7 +66,11 @@ function trainCurves() {
     const values = (losses[name] || []).filter((value) => value !== null);
     return values.length ? values.reduce((a, b) => a + b, 0) / values.length : null;
   };
-  return found.map(([name, points]) => ({name, of: "", points: meansOf(points), valueAt: valueAt(name)}));
+  return found.map(([name, values]) => {
+    const window = windowOf(values);
+    const points = window > 1 ? thinned(runningMean(values, window)) : values;
+    return {name, of: "", window, points, single: window > 1 ? meansOf(values) : [], valueAt: valueAt(name)};
+  });
 }
 
 /** The curves of the test nets' outputs, a point for each test, with the latest test at each frame. */
@@ -55,65 +85,120 @@ function testCurves() {
     );
     return found.map(([name, points]) => {
       const valueAt = (frame) => points.findLast(([iteration]) => iteration <= frame.iteration)?.[1] ?? null;
-      return {name, of, points, valueAt};
+      return {name, of, window: 1, points, single: [], valueAt};
     });
   });
 }
 
 const curves = [...trainCurves(), ...testCurves()].map((curve, i) => ({
   ...curve,
-  isAccuracy: film.accuracies.includes(curve.name),
-  style: `--curve: ${COLOURS[i % COLOURS.length]}`,
+  panel: film.accuracies.includes(curve.name) ? "score" : "loss",
+  best: AVERAGE_PRECISIONS.includes(curve.name) ? curve.points.reduce((a, b) => (b[1] > a[1] ? b : a), [0, -Infinity]) : null,
+  style: `--curve: ${curve.name === "the loss" ? "var(--ink)" : COLOURS[i % COLOURS.length]}`,
 }));
-const accuracies = curves.filter(({isAccuracy}) => isAccuracy);
-const RIGHT = accuracies.length ? 44 : 12;
+const rates = film.frames.map((frame) => [frame.iteration, frame.lr]);
+const rateCurve = {name: "learning rate", of: "", panel: "learning rate", points: rates, single: [], window: 1, style: "--curve: var(--ink)"};
 
 /** Round numbers from low to high, about `count` of them: 1, 2 or 5 times a power of ten apart. */
 function ticks(low, high, count) {
   const rough = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((times) => times * power >= rough * 0.999);
-  const [first, end] = [Math.floor(low / step + 1e-9), Math.ceil(high / step - 1e-9)];
+  const [first, end] = [Math.floor(low / step + 1e-6), Math.ceil(high / step - 1e-6)];
   return Array.from({length: end - first + 1}, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
-/** The axis of these curves, which ends at round numbers: its ticks, and the height of a value. */
-function axisOf(own, most) {
-  const values = own.flatMap(({points}) => points.map((point) => point[1]));
-  const marks = ticks(Math.min(0, ...values), Math.max(most, ...values), 5);
-  const down = (value) => TOP + ((marks.at(-1) - value) / (marks.at(-1) - marks[0])) * (HEIGHT - BOTTOM - TOP);
-  return {marks, down};
+/** An axis that ends at round numbers: its ticks, and how far up a value is. */
+function linearAxis(low, high, count) {
+  const marks = ticks(low, high > low ? high : low + (Math.abs(low) || 1), count);
+  return {marks, up: (value) => (value - marks[0]) / (marks.at(-1) - marks[0])};
 }
 
-const lossAxis = axisOf(curves.filter(({isAccuracy}) => !isAccuracy), 1e-9);
-const accuracyAxis = axisOf(accuracies, 1);
+/** A logarithmic axis of at most `most` ticks: powers of ten and, if they fit, 2 and 5 times those. */
+function logAxis(low, high, most) {
+  const [first, end] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const powers = Array.from({length: end - first + 1}, (_, i) => first + i);
+  const choices = [[1, [1, 2, 5]], ...powers.map((_, i) => [i + 1, [1]])];
+  const made = choices.map(([every, times]) =>
+    powers
+      .filter((i) => i % every === 0)
+      .flatMap((i) => times.map((k) => Number((k * 10 ** i).toPrecision(3))))
+      .filter((tick) => tick >= low * 0.999 && tick <= high * 1.001),
+  );
+  const marks = made.find((some) => some.length <= most);
+  return {marks, isLog: true, up: (value) => Math.log(Math.max(value, low) / low) / Math.log(high / low)};
+}
+
+function percentile(values, share) {
+  const sorted = values.slice().sort((a, b) => a - b);
+  return sorted[Math.round(share * (sorted.length - 1))];
+}
+
+/** The axis of a panel's curves. A few extreme values may lie beyond its ends. */
+function axisOf(panel, own) {
+  const columns = own.flatMap(({points, single}) => [points, single]).filter((points) => points.length);
+  const values = columns.map((points) => points.map((point) => point[1]));
+  const low = Math.min(0, ...values.map((column) => percentile(column, 0.01)));
+  const high = Math.max(...values.map((column) => percentile(column, 0.99)));
+  if (panel === "score") {
+    const least = Math.min(...values.map((column) => percentile(column, 0.01)));
+    return linearAxis(least > 0.5 && high <= 1 ? least : low, Math.max(high, 1), 5);
+  }
+  const isRate = panel === "learning rate";
+  const positive = values.flat().filter((value) => value > 0);
+  const few = percentile(positive, isRate ? 0.2 : 0.01); // a rate that ends at 0 has a linear axis
+  if (low === 0 && high > DECADE * few) return logAxis(percentile(positive, 0.01), high, isRate ? 3 : 8);
+  return linearAxis(low, high || 1, isRate ? 2 : 5);
+}
+
 const across = (iteration) => LEFT + (iteration / last) * (WIDTH - LEFT - RIGHT);
 
-const plotLabel = `losses${accuracies.length ? " and, on an axis at the right, accuracies" : ""} by iteration`;
-const marker = svg("line", {class: "marker", y1: 0, y2: HEIGHT - BOTTOM});
+/** The panels from top to bottom, with their axes and places. */
+let bottom = 0;
+const panels = Object.entries(HEIGHTS).flatMap(([name, height]) => {
+  const own = [...curves, rateCurve].filter(({panel, points}) => panel === name && points.length);
+  if (!own.length) return [];
+  const top = bottom + HEAD;
+  bottom = top + height;
+  const axis = axisOf(name, own);
+  const down = (value) => top + (1 - Math.min(Math.max(axis.up(value), 0), 1)) * height;
+  return [{name, own, axis, down, top, bottom}];
+});
+const HEIGHT = bottom + FOOT;
+
+function drawPanel({name, own, axis, down, top}) {
+  const window = Math.max(...own.map((curve) => curve.window));
+  const mean = window > 1 ? `; bold: mean of the last ${window}` : "";
+  const dots = own.some(({of}) => of) ? "; dots: tests" : "";
+  return [
+    svg("text", {class: "title", x: LEFT, y: top - 8}, `${name}${axis.isLog ? ", log scale" : ""}${mean}${dots}`),
+    axis.marks.map((value) => [
+      svg("line", {class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: down(value), y2: down(value)}),
+      svg("text", {x: LEFT - 6, y: down(value) + 4, "text-anchor": "end"}, short(value)),
+    ]),
+    own.map(({points, single, of, best, style}) => {
+      const places = (values) => values.map(([iteration, value]) => [across(iteration), down(value)]);
+      const thin = single.length ? svg("polyline", {class: "single", points: places(single).join(" ")}) : null;
+      const dots = of ? places(points).map(([cx, cy]) => svg("circle", {cx, cy, r: 3.5})) : null;
+      const ring = best && svg("circle", {class: "best", cx: across(best[0]), cy: down(best[1]), r: 8});
+      return svg("g", {class: "curve", style}, thin, svg("polyline", {points: places(points).join(" ")}), dots, ring);
+    }),
+  ];
+}
+
+const plotLabel = `${panels.map(({name}) => name).join(", ")} by iteration`;
+const marker = svg("line", {class: "marker", y1: HEAD, y2: bottom});
 const plot = svg(
   "svg",
   {class: "curves", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": plotLabel, onclick: goThere},
-  lossAxis.marks.map((value) => [
-    svg("line", {class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: lossAxis.down(value), y2: lossAxis.down(value)}),
-    svg("text", {x: LEFT - 6, y: lossAxis.down(value) + 4, "text-anchor": "end"}, short(value)),
-  ]),
-  (accuracies.length ? accuracyAxis.marks : []).map((value) => [
-    svg("text", {class: "accuracy-mark", x: WIDTH - RIGHT + 8, y: accuracyAxis.down(value) + 4}, short(value)),
-  ]),
   ticks(0, last, 5)
     .filter((value) => value <= last && Number.isInteger(value))
     .map((value) => [
-      svg("line", {class: "axis", x1: across(value), x2: across(value), y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM + 5}),
-      svg("text", {x: across(value), y: HEIGHT - 4, "text-anchor": "middle"}, value),
+      panels.map(({top, bottom}) => svg("line", {class: "axis", x1: across(value), x2: across(value), y1: top, y2: bottom + 4})),
+      svg("text", {x: across(value), y: bottom + 18, "text-anchor": "middle"}, value),
     ]),
-  curves.map(({points, of, isAccuracy, style}) => {
-    const {down} = isAccuracy ? accuracyAxis : lossAxis;
-    const places = points.map(([iteration, value]) => [across(iteration), down(value)]);
-    const dots = of ? places.map(([cx, cy]) => svg("circle", {cx, cy, r: 3.5})) : null;
-    const line = svg("polyline", {points: places.join(" "), class: isAccuracy ? "accuracy" : null});
-    return svg("g", {class: "curve", style}, line, dots);
-  }),
+  svg("text", {class: "title", x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 4, "text-anchor": "middle"}, "iteration"),
+  panels.map(drawPanel),
   marker,
 );
 
@@ -154,11 +239,11 @@ const photos = film.photos.map((photo) => {
 /** The values of the curves at a frame. */
 function drawLegend(frame) {
   legend.replaceChildren(
-    ...curves.map(({name, of, isAccuracy, style, valueAt}) => {
-      const key = el("i", {class: ["key curve", isAccuracy && "accuracy", of && "test"].filter(Boolean).join(" "), style});
-      const [value, text] = [valueAt(frame), of ? `${name} of ${of}` : name];
+    ...curves.map(({name, of, best, style, valueAt}) => {
+      const key = el("i", {class: of ? "key curve test" : "key curve", style});
+      const [value, text] = [valueAt(frame), of && !best ? `${name} of ${of}` : name];
       const number = el("span", {class: "mono"}, value === null ? "" : short(value));
-      return el("span", {}, key, text, isAccuracy ? " (right) " : " ", number);
+      return el("span", {}, key, `${text} `, number, best ? `, best ${short(best[1])} at ${best[0]}` : "");
     }),
   );
 }
@@ -234,7 +319,7 @@ function start() {
 }
 
 const rate = quiet("");
-const latest = curves.some(({of}) => of) ? "; of test nets, the latest test" : "";
+const latest = curves.some(({of}) => of) ? "; of tests, the latest" : "";
 const legendText = `means since the frame before${latest}`;
 const detects = film.frames.some((frame) => frame.photos.some((seen) => seen.proposals.length || seen.detections.length));
 const opener = el("button", {type: "button", "aria-label": "Keys", title: "Keys (?)"}, "?");
@@ -250,7 +335,7 @@ document.querySelector("main").append(
     where,
     rate,
   ),
-  el("section", {}, el("h2", {}, accuracies.length ? "Losses and accuracy" : "Losses"), plot, legend, quiet(legendText)),
+  el("section", {}, el("h2", {}, "The training"), plot, legend, quiet(legendText)),
   film.photos.length
     ? el(
         "section",

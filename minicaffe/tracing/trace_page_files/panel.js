@@ -36,6 +36,7 @@ function layerPanel({layer: i, step: s}) {
     ),
     kind === "forward" ? sumSlot(layer) : null,
     kind === "forward" ? exampleView(layer) : null,
+    kind === "forward" ? unitSlot(layer) : null,
     ...layer.params.flatMap((param) => paramCards(param, kind)),
     el("details", {class: "card", open: true}, el("summary", {}, "Block in the prototxt"), el("pre", {tabindex: 0}, layer.param)),
   ].filter(Boolean);

@@ -46,6 +46,26 @@ def test_seed_repeats_the_mask_and_each_forward_has_its_own(dtype: type) -> None
     np.testing.assert_array_equal(case.forward()[0], first)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(("scale_train", "kept"), [(True, 4.0), (False, 1.0)])
+def test_samples_in_test_are_as_in_train(in_place: bool, scale_train: bool, kept: float) -> None:
+    x = np.ones((40, 50))
+    words = text(0.75, scale_train).replace(" }", " sample_weights_test: true }")
+    case = LayerCase(words, x, phase=TEST, in_place=in_place)
+    rng.set_random_seed(5)
+    (y,) = case.forward()
+    assert set(np.unique(y)) == {0.0, kept}
+    assert abs((y > 0).mean() - 0.25) < 0.05
+    (dx,) = case.backward(np.full(x.shape, 3.0))
+    np.testing.assert_array_equal(dx, 3 * y)
+    case.bottom[0].data[...] = x
+    assert (case.forward()[0] != y).any()
+    rng.set_random_seed(5)
+    case.bottom[0].data[...] = x
+    np.testing.assert_array_equal(case.forward()[0], y)
+    assert case.layer.stateful and not LayerCase(text(0.75), x, phase=TEST).layer.stateful
+
+
 @pytest.mark.parametrize("case", cases("Dropout"))
 def test_golden(case: str) -> None:
     assert run_case(case) > 0

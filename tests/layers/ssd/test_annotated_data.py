@@ -12,7 +12,7 @@ from minicaffe.data.image_bytes import resized
 from minicaffe.data.noise import lab_of
 from minicaffe.errors import LayerError, PrototxtWarning
 from minicaffe.formats.weights import write_binaryproto
-from minicaffe.layers.ssd.annotated_data import cut
+from minicaffe.layers.ssd.batch_samplers import cut
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 

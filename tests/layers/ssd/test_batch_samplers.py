@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ssd_reference import made_boxes
 
-from minicaffe.layers.ssd.annotated_data import coverage, draw_crop, sample_box, satisfies, seen_in
+from minicaffe.layers.ssd.batch_samplers import coverage, draw_crop, sample_box, satisfies, seen_in
 from minicaffe.proto import caffe_pb2
 
 OBJECTS = np.array([[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]])

@@ -14,6 +14,8 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 from onnx_case import check, net_of
 
+from minicaffe.errors import LayerError
+from minicaffe.porting.onnx import export_onnx
 from minicaffe.registry import exports
 
 
@@ -41,6 +43,7 @@ ANY_SIZE = {
     "depthwise": 'type: "DepthwiseConvolution" convolution_param { num_output: 4 kernel_size: 3 pad: 1 }',
     "deconv": 'type: "Deconvolution" convolution_param { num_output: 6 kernel_size: 4 stride: 2 pad: 1 group: 2 }',
     "deconv_dilation": 'type: "Deconvolution" convolution_param { num_output: 3 kernel_size: 3 dilation: 2 bias_term: false }',
+    "im2col": 'type: "Im2col" convolution_param { kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 dilation: 2 }',
     "pool_max": 'type: "Pooling" pooling_param { kernel_size: 3 stride: 2 }',
     "pool_max_pad": 'type: "Pooling" pooling_param { kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 }',
     "pool_ave_pad": 'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }',
@@ -313,6 +316,12 @@ def test_an_input_changed_in_place_keeps_its_name(tmp_path: Path) -> None:
     """
     dims = check(tmp_path, text, *({"x": maps(*shape)} for (shape,) in IMAGES))
     assert list(dims) == ["x", "y"]
+
+
+def test_a_dropout_that_draws_in_test_has_no_form(tmp_path: Path) -> None:
+    net = net_of(layer('type: "Dropout" dropout_param { sample_weights_test: true }'), {"x": maps(2, 3)})
+    with pytest.raises(LayerError, match=r'Dropout layer "layer": a random mask in TEST has no ONNX form'):
+        export_onnx(net, tmp_path / "model.onnx")
 
 
 def test_a_parameter_is_a_constant(tmp_path: Path) -> None:

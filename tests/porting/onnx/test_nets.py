@@ -133,11 +133,11 @@ def test_a_layer_without_a_form_is_named_with_the_net_before_it(tmp_path: Path) 
     (tmp_path / "net.prototxt").write_text(
         'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 5 dim: 5 } } }\n'
         'layer { name: "relu" type: "ReLU" bottom: "x" top: "r" }\n'
-        'layer { name: "columns" type: "Im2col" bottom: "r" top: "y" convolution_param { kernel_size: 3 } }\n'
+        'layer { name: "selu" type: "SeLu" bottom: "r" top: "y" }\n'
     )
     net = Net(tmp_path / "net.prototxt", TEST)
     wanted = (
-        r'Im2col layer "columns": this layer has no ONNX form; --until relu \(until=\'relu\'\) exports the net up to the '
+        r'SeLu layer "selu": this layer has no ONNX form; --until relu \(until=\'relu\'\) exports the net up to the '
         r"layer before \(.*net.prototxt:3\)"
     )
     with pytest.raises(LayerError, match=wanted):

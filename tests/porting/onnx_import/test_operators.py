@@ -89,6 +89,14 @@ CASES: Sequence[Case] = [
      {"a": normal(4), "b": normal(4), "c": normal(4), "d": abs(normal(4)) + 0.1}, {"epsilon": 1e-3}),
     ("BatchNorm", "BatchNormalization", "x a b c d",
      {"a": np.ones(4), "b": np.zeros(4), "c": normal(4), "d": abs(normal(4)) + 0.1}, {}),
+    ("Reshape BatchNorm Reshape Scale", "InstanceNormalization", "x a b", {"a": normal(4), "b": normal(4)}, {"epsilon": 0.1}),
+    ("Reshape BatchNorm Reshape Scale", "LayerNormalization", "x a b", {"a": normal(7), "b": normal(7)}, {"epsilon": 0.1}),
+    ("Reshape BatchNorm Reshape Scale", "LayerNormalization", "x a", {"a": normal(6, 1)}, {"axis": 2}),
+    ("MVN", "MeanVarianceNormalization", "x", {}, {"axes": [2, 3]}),
+    ("MVN", "MeanVarianceNormalization", "x", {}, {"axes": [3, 1, 2]}),
+    ("Normalize", "LpNormalization", "x", {}, {"axis": 1}),
+    ("Permute Normalize Permute", "LpNormalization", "x", {}, {}),
+    ("Permute Normalize Permute", "LpNormalization", "x", {}, {"axis": 0}),
     ("LRN", "LRN", "x", {}, {"size": 3, "alpha": 0.02, "beta": 0.6, "bias": 2.0}),
     ("Softmax", "Softmax", "x", {}, {"axis": 1}),
     ("Permute", "Transpose", "x", {}, {"perm": [0, 2, 3, 1]}),
@@ -99,6 +107,9 @@ CASES: Sequence[Case] = [
     ("Slice Silence", "Slice", "x a b c", {"a": [1], "b": [3], "c": [1]}, {}),
     ("Slice Slice Silence", "Slice", "x a b c", {"a": [1, -3], "b": [99, -1], "c": [2, 3]}, {}),
     ("Slice Convolution Silence", "Slice", "x a b c d", {"a": [0, 1], "b": [9, 9], "c": [2, 3], "d": [2, 2]}, {}),
+    ("Slice Reshape Silence", "Gather", "x a", {"a": -1}, {"axis": 1}),
+    ("Slice Silence", "Gather", "x a", {"a": [2, 3, 4]}, {"axis": 2}),
+    ("Split", "Gather", "x a", {"a": [0, 1]}, {}),
     ("Reshape Permute Reshape", "DepthToSpace", "x", {}, {"blocksize": 2}),
     ("Reshape Permute Reshape", "DepthToSpace", "x", {}, {"blocksize": 2, "mode": "CRD"}),
     ("Padding", "Pad", "x a", {"a": [0, 0, 1, 1, 0, 0, 2, 2]}, {}),
@@ -221,7 +232,10 @@ def test_split_gives_all_parts(tmp_path: Path) -> None:
 
 REFUSED: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Any], str]] = [
     ("Erf", "x", {}, {}, "import does not build this operator"),
-    ("LpNormalization", "x", {}, {}, "import does not build it as Normalize, which adds eps and multiplies by scales"),
+    ("LpNormalization", "x", {}, {"p": 1}, "p = 1 (Caffe's layer has 2)"),
+    ("Greater", "x a", {"a": 2.0}, {}, "import does not build it as Threshold, which gives numbers, not truth values"),
+    ("MeanVarianceNormalization", "x", {}, {"axes": [0, 2, 3]}, "over axes [0, 2, 3]"),
+    ("LayerNormalization", "x a", {"a": normal(2, 4, 6, 7)}, {"axis": 0}, "there must be axes before"),
     ("LRN", "x", {}, {"size": 4}, "size = 4 (LRN's is odd)"),
     ("Pad", "x a b", {"a": [0, 0, 1, 1, 0, 0, 1, 1], "b": 2.0}, {}, "it pads with 2"),
     ("Pad", "x a", {"a": [0, 0, 1, 1, 0, 0, 1, 1]}, {"mode": "reflect"}, "mode = reflect"),
@@ -232,6 +246,7 @@ REFUSED: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Any], str]] = 
     ("Conv", "x a", {"a": normal(2, 4, 2, 2)}, {"dilations": [2, 2], "pads": [0, 0, 1, 1]}, "Caffe pads both ends alike"),
     ("Conv", "x a", {"a": normal(2, 4, 1, 1)}, {"auto_pad": "SAME_UPPER", "strides": [4, 4]}, "auto_pad = SAME_UPPER"),
     ("Slice", "x a b c d", {"a": [-1], "b": [-99], "c": [1], "d": [-1]}, {}, "along axis 1"),
+    ("Gather", "x a", {"a": [2, 0]}, {"axis": 1}, "indices [2, 0] along axis 1"),
     ("ReduceSum", "x a", {"a": [0]}, {}, "over axes [0]"),
     ("Pow", "x a", {"a": [1, 2, 3, 1, 2, 3, 1]}, {}, "Power has one"),
     ("Cast", "x", {}, {"to": 7}, "blobs hold no whole numbers"),
@@ -263,8 +278,16 @@ def test_the_table_of_operators_that_are_not_built() -> None:
     assert not set(UNBUILT) & set(importers)
 
 
-def test_an_lstm_is_not_said_to_be_unknown_to_caffe(tmp_path: Path) -> None:
-    weights = {"w": normal(1, 8, 3), "r": normal(1, 8, 2)}
-    path = save(tmp_path / "m.onnx", [node("LSTM", "x w r", "y", hidden_size=2)], {"x": (4, 1, 3)}, weights)
-    with pytest.raises(Error, match=r'"y_node" \(LSTM\): import does not build it as LSTM, which also takes a continuation'):
-        import_onnx(path)
+def test_normalised_maps_are_of_one_batch(tmp_path: Path) -> None:
+    layer = node("InstanceNormalization", "x a b", "y")
+    path = save(tmp_path / "m.onnx", [layer], {"x": ("n", 4, 6, 7)}, {"a": normal(4), "b": normal(4)})
+    net = check(path).net()
+    net.blobs["x"].reshape(3, 4, 6, 7)
+    with pytest.raises(Error, match="has 12 channels, the statistics are for 4"):
+        net.reshape()
+
+
+def test_the_length_of_zeros(tmp_path: Path) -> None:
+    nodes = [node("Mul", "x z", "a"), node("LpNormalization", "a", "y", axis=1)]
+    net = check(save(tmp_path / "m.onnx", nodes, {"x": (2, 5, 3)}, {"z": 0.0})).net()
+    assert not net.forward()["y"].any()
