@@ -63,6 +63,14 @@ extern "C" __global__ void hard_sigmoid_backward(int count, const REAL* x, REAL 
   SLOPE(v * a + b > 0 && v * a + b < 1 ? a : REAL(0))
 }
 
+// a: divisor, b: shift.
+extern "C" __global__ void hard_swish(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
+  VALUE(v * (v / a + b < 0 ? REAL(0) : v / a + b > 1 ? REAL(1) : v / a + b))
+}
+extern "C" __global__ void hard_swish_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
+  SLOPE(v / a + b > 0 && v / a + b < 1 ? 2 * v / a + b : v / a + b > 0 ? REAL(1) : REAL(0))
+}
+
 // a: scale, b: shift, c: 1 / ln(base).
 extern "C" __global__ void logarithm(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
   VALUE(log(v * a + b) * c)

@@ -40,6 +40,7 @@ BUILT_IN = {
     "BatchReindex": "shape.items:BatchReindex",
     "BboxAccuracy": "forks.mscnn.cascade:BboxAccuracy",
     "Bias": "elementwise.scale:Bias",
+    "BilinearInterpolate": "forks.brocolli.resizing:BilinearInterpolate",
     "BoxAnnotatorOHEM": "proposal.ohem:BoxAnnotatorOHEM",
     "BoxData": "forks.yolo.box_data:BoxData",
     "BoxGroupOutput": "forks.mscnn.box_output:BoxGroupOutput",
@@ -58,6 +59,7 @@ BUILT_IN = {
     "Convolution": "conv.convolution:Convolution",
     "Convolution3D": "forks.c3d.c3d_layers:Convolution3D",
     "ConvolutionDepthwise": "conv.convolution:DepthwiseConvolution",
+    "ConvolutionRistretto": "forks.ristretto:ConvolutionRistretto",
     "Correlation": "forks.flownet.correlation:Correlation",
     "Cosine": "neuron.functions:Cosine",
     "Crop": "shape.crop:Crop",
@@ -70,6 +72,8 @@ BUILT_IN = {
     "DecodeBBox": "forks.mscnn.cascade:DecodeBBox",
     "Deconvolution": "conv.deconvolution:Deconvolution",
     "Deconvolution3D": "forks.c3d.c3d_layers:Deconvolution3D",
+    "DeconvolutionRistretto": "forks.ristretto:DeconvolutionRistretto",
+    "DeephiResize": "forks.xilinx:DeephiResize",
     "DeformableConvolution": "conv.deformable_convolution:DeformableConvolution",
     "DeformablePSROIPooling": "roi.deformable_psroi_pooling:DeformablePSROIPooling",
     "DenseBlock": "forks.caffe_ocr:DenseBlock",
@@ -97,7 +101,9 @@ BUILT_IN = {
     "EvalDetection": "forks.yolo.yolo_v1:EvalDetection",
     "Exp": "neuron.functions:Exp",
     "FLOWriter": "forks.flownet.flownet_layers:FLOWriter",
+    "FcRistretto": "forks.ristretto:FcRistretto",
     "Filter": "shape.items:Filter",
+    "FixedNeuron": "forks.xilinx:FixedNeuron",
     "Flatten": "shape.reshape:Flatten",
     "Flip": "shape.rearranged:Flip",
     "FlowAugmentation": "forks.flownet.data_augmentation:FlowAugmentation",
@@ -117,6 +123,7 @@ BUILT_IN = {
     "HDF5Output": "data.hdf5:HDF5Output",
     "HardMining": "forks.mscnn.roi_choice:HardMining",
     "HardSigmoid": "neuron.functions:HardSigmoid",
+    "HardSwish": "forks.brocolli.brocolli_layers:HardSwish",
     "HingeLoss": "loss.multinomial_logistic_loss:HingeLoss",
     "Im2col": "conv.im2col:Im2col",
     "ImageData": "data.image_data:ImageData",
@@ -130,6 +137,7 @@ BUILT_IN = {
     "Interp": "shape.interp:Interp",
     "L1Loss": "forks.flownet.flownet_layers:L1Loss",
     "LRN": "norm.lrn:LRN",
+    "LRNRistretto": "forks.ristretto:LRNRistretto",
     "LSTM": "recurrent.lstm:LSTM",
     "LSTMUnit": "recurrent.lstm:LSTMUnit",
     "LabelSpecificAdd": "forks.faces.margins:LabelSpecificAdd",
@@ -143,6 +151,7 @@ BUILT_IN = {
     "Mask": "forks.caffemex:Mask",
     "MaskPooling": "elementwise.products:SpatialProduct",
     "MaskResize": "forks.mnc:MaskResize",
+    "MaxUnPool": "forks.brocolli.brocolli_layers:MaxUnPool",
     "Mean": "forks.flownet.flownet_layers:Mean",
     "MemoryData": "data.input:MemoryData",
     "MergeCrop": "forks.naibaf7:MergeCrop",
@@ -156,9 +165,11 @@ BUILT_IN = {
     "PReLU": "neuron.relu:PReLU",
     "PSROIAlign": "roi.psroi_align:PSROIAlign",
     "PSROIPooling": "roi.psroi_pooling:PSROIPooling",
+    "Pad": "forks.brocolli.brocolli_layers:Pad",
     "Padding": "shape.crop:Padding",
     "Parameter": "data.input:Parameter",
     "Permute": "shape.rearranged:Permute",
+    "PixelShuffle": "shape.reshape:PixelShuffle",
     "Pooling": "pool.pooling:Pooling",
     "Pooling3D": "forks.c3d.c3d_layers:Pooling3D",
     "Power": "neuron.functions:Power",
@@ -178,6 +189,7 @@ BUILT_IN = {
     "Reorg": "shape.rearranged:Reorg",
     "Resample": "forks.flownet.resample:Resample",
     "Reshape": "shape.reshape:Reshape",
+    "Resize": "forks.brocolli.resizing:Resize",
     "Reverse": "shape.rearranged:Reverse",
     "RoIData": "proposal.roi_data:RoIData",
     "SPP": "pool.spp:SPP",
@@ -214,6 +226,7 @@ BUILT_IN = {
     "Transpose": "shape.rearranged:Transpose",
     "TripletLoss": "forks.faces.losses:TripletLoss",
     "Unpooling": "pool.unpooling:Unpooling",
+    "Unsqueeze": "forks.brocolli.brocolli_layers:Unsqueeze",
     "Upsample": "pool.unpooling:Upsample",
     "VideoData": "forks.c3d.video_data:VideoData",
     "Warp": "forks.flownet.flow_warp:Warp",
@@ -258,6 +271,9 @@ def create(
     if param.type == "Python" and "Python" not in registered:  # a "Python" that a user registered takes precedence
         kind = layer_class(param, registered, source)
     layer = kind.resolve_class(param, fork)(param, phase=phase, dtype=dtype, source=source)
+    if param.HasField("quantization_param") and "quantization_param" not in layer.param_block:
+        wrong = "only Ristretto's types read quantization_param; Intel Caffe's rounding of other types is not built"
+        raise layer.error(wrong, "quantization_param")
     layer.settings, layer.fork = settings_or_current(settings), fork
     return layer
 

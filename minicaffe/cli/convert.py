@@ -105,6 +105,7 @@ def import_command(options: ImportOptions) -> None:
     check_apart("--out", out_net, "--out", out_weights)
     imported = import_onnx(model, dict(options.shapes), options.until)
     net = imported.net(options.settings, options.fork or "")
+    options.check_net(net)
     _print_imported(imported)
     with replacing(out_net) as net_draft, replacing(out_weights) as weights_draft:
         net_draft.write_text(to_text(imported.param), encoding="utf-8")

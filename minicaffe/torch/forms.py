@@ -21,6 +21,7 @@ from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.layers.elementwise.eltwise import Eltwise
 from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
+from minicaffe.layers.forks.brocolli.brocolli_layers import HardSwish, Unsqueeze
 from minicaffe.layers.forks.deepdetect import SparseInnerProduct
 from minicaffe.layers.forks.flownet.flownet_layers import ChannelNorm
 from minicaffe.layers.forks.genet import CuDNNBatchNorm
@@ -122,6 +123,7 @@ def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[So
     return made, tops if isinstance(tops, str) else "".join(f"{value}, " for value in tops)
 
 
+@torch_form(PixelShuffle, subclasses=True)
 @torch_form(
     AbsVal,
     AutoCrop,
@@ -138,12 +140,12 @@ def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[So
     Flatten,
     Gather,
     HardSigmoid,
+    HardSwish,
     LRN,
     Log,
     Mish,
     Padding,
     Permute,
-    PixelShuffle,
     Power,
     ReLU,
     ReLU6,
@@ -162,6 +164,7 @@ def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[So
     TanH,
     Tile,
     Transpose,
+    Unsqueeze,
 )
 def written(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
     """Return the lines that to-torch writes, as a function. They fit maps of any size, and have no weights.

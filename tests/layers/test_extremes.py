@@ -58,6 +58,7 @@ def run(kind: str, x: np.ndarray, target: np.ndarray | None = None, parameter: s
         ("Mish", ""),
         ("Power", "power_param { power: 2 scale: 3 shift: 1 }"),
         ("PReLU", ""),
+        ("HardSwish", ""),
         ("ReLU", ""),
         ("Reduction", "reduction_param { operation: SUMSQ }"),
         ("Sigmoid", ""),

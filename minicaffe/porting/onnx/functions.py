@@ -10,14 +10,13 @@ from minicaffe.layer import Layer
 from minicaffe.layers.data.input import Parameter
 from minicaffe.layers.elementwise.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
+from minicaffe.layers.forks.brocolli.brocolli_layers import HardSwish, Unsqueeze
 from minicaffe.layers.forks.mnc import MaskResize
 from minicaffe.layers.metric.arg_max import ArgMax
 from minicaffe.layers.neuron.functions import (
     BNLL,
     ELU,
     MOST,
-    SCALE,
-    SHIFT,
     AbsVal,
     Clip,
     Exp,
@@ -73,7 +72,13 @@ def relu6(g: Graph, layer: ReLU6, bottom: list[Value], top: list[Dims]) -> list[
 
 @exports(HardSigmoid)
 def hard_sigmoid(g: Graph, layer: HardSigmoid, bottom: list[Value], top: list[Dims]) -> list[str]:
-    return [g("HardSigmoid", bottom[0], alpha=SCALE, beta=SHIFT)]
+    alpha, beta, _ = layer.constants()
+    return [g("HardSigmoid", bottom[0], alpha=alpha, beta=beta)]
+
+
+@exports(HardSwish)
+def hard_swish(g: Graph, layer: HardSwish, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("HardSwish", bottom[0])]
 
 
 @exports(PReLU)
@@ -194,6 +199,11 @@ def flatten(g: Graph, layer: Flatten, bottom: list[Value], top: list[Dims]) -> l
     return [g.reshape(x, g.shape(x, 0, start), [merged if isinstance(merged, int) else -1], g.shape(x, end))]
 
 
+@exports(Unsqueeze)
+def unsqueeze(g: Graph, layer: Unsqueeze, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Unsqueeze", bottom[0], [layer.axis])]
+
+
 @exports(Reshape)
 def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Emit a Reshape.
@@ -214,7 +224,7 @@ def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> l
     return [g.reshape(x, *parts)]
 
 
-@exports(PixelShuffle)
+@exports(PixelShuffle, subclasses=True)
 def pixel_shuffle(g: Graph, layer: PixelShuffle, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g("DepthToSpace", bottom[0], blocksize=layer.factor, mode="CRD")]
 

@@ -9,6 +9,7 @@ import numpy as np
 from minicaffe.layers.conv.im2col import Im2col
 from minicaffe.layers.elementwise.eltwise import Eltwise
 from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
+from minicaffe.layers.forks.brocolli.brocolli_layers import HardSwish, Unsqueeze
 from minicaffe.layers.forks.flownet.flownet_layers import ChannelNorm
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.metric.arg_max import ArgMax
@@ -17,8 +18,6 @@ from minicaffe.layers.neuron.functions import (
     BNLL,
     ELU,
     MOST,
-    SCALE,
-    SHIFT,
     AbsVal,
     Clip,
     Exp,
@@ -55,11 +54,17 @@ def _line(text: str) -> Form:
 source(AbsVal)(_line("{x}.abs()"))
 source(BNLL)(_line("torch.logaddexp({x}, torch.zeros_like({x}))"))
 source(ChannelNorm)(_line("torch.linalg.vector_norm({x}, dim=1, keepdim=True)"))
-source(HardSigmoid)(_line(f"({{x}} * {SCALE} + {SHIFT}).clamp(0, 1)"))
+source(HardSwish)(_line("F.hardswish({x})"))
 source(Mish)(_line("F.mish({x})"))
 source(Sigmoid)(_line("torch.sigmoid({x})"))
 source(SpatialProduct)(_line("{x} * {y}"))
 source(TanH)(_line("torch.tanh({x})"))
+
+
+@source(HardSigmoid)
+def hard_sigmoid(s: Source, layer: HardSigmoid, bottom: Sequence[str], top: Shapes) -> str:
+    alpha, beta, _ = layer.constants()
+    return f"({line(layer, bottom[0], alpha, beta)}).clamp(0, 1)"
 
 
 @source(ReLU)
@@ -203,6 +208,11 @@ def flatten(s: Source, layer: Flatten, bottom: Sequence[str], top: Shapes) -> st
     return f"{bottom[0]}.flatten({param.axis}, {param.end_axis})"
 
 
+@source(Unsqueeze)
+def unsqueeze(s: Source, layer: Unsqueeze, bottom: Sequence[str], top: Shapes) -> str:
+    return f"{bottom[0]}.unsqueeze({layer.axis})"
+
+
 @source(Reshape)
 def reshape(s: Source, layer: Reshape, bottom: Sequence[str], top: Shapes) -> str:
     param, dims = layer.param.reshape_param, layer.param.reshape_param.shape.dim
@@ -223,7 +233,7 @@ def reverse(s: Source, layer: Reverse, bottom: Sequence[str], top: Shapes) -> st
     return f"{bottom[0]}.flip({layer.axis})"
 
 
-@source(PixelShuffle)
+@source(PixelShuffle, subclasses=True)
 def pixel_shuffle(s: Source, layer: PixelShuffle, bottom: Sequence[str], top: Shapes) -> str:
     return f"F.pixel_shuffle({bottom[0]}, {layer.factor})"
 
