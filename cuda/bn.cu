@@ -13,9 +13,9 @@ extern "C" __global__ void stored_statistics(int channels, const REAL* stored_me
 }
 
 // One block for each channel of `numbers` numbers: the batch's mean and 1 / sqrt(var + eps). running_*, shown_*: may be
-// nullptr.
+// nullptr. correction: a factor of the variance in running_var.
 extern "C" __global__ void batch_statistics(int numbers, int channels, int positions, const REAL* x, REAL eps, REAL momentum,
-                                            REAL* mean, REAL* inverse_std, REAL* running_mean, REAL* running_var, REAL* shown_mean,
+                                            REAL correction, REAL* mean, REAL* inverse_std, REAL* running_mean, REAL* running_var, REAL* shown_mean,
                                             REAL* shown_var) {
   const unsigned c = blockIdx.x;
   const Moments moments = channel_moments(x, c, numbers, channels, positions);
@@ -24,7 +24,7 @@ extern "C" __global__ void batch_statistics(int numbers, int channels, int posit
     inverse_std[c] = 1 / sqrt(moments.variance + eps);
     if (running_mean) {
       running_mean[c] = momentum * running_mean[c] + (1 - momentum) * moments.mean;
-      running_var[c] = momentum * running_var[c] + (1 - momentum) * moments.variance;
+      running_var[c] = momentum * running_var[c] + (1 - momentum) * (moments.variance * correction);
     }
     if (shown_mean) {
       shown_mean[c] = moments.mean;

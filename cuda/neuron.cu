@@ -63,6 +63,14 @@ extern "C" __global__ void hard_sigmoid_backward(int count, const REAL* x, REAL 
   SLOPE(v * a + b > 0 && v * a + b < 1 ? a : REAL(0))
 }
 
+// a: divisor, b: shift.
+extern "C" __global__ void hard_swish(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
+  VALUE(v * (v / a + b < 0 ? REAL(0) : v / a + b > 1 ? REAL(1) : v / a + b))
+}
+extern "C" __global__ void hard_swish_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
+  SLOPE(v / a + b > 0 && v / a + b < 1 ? 2 * v / a + b : v / a + b > 0 ? REAL(1) : REAL(0))
+}
+
 // a: scale, b: shift, c: 1 / ln(base).
 extern "C" __global__ void logarithm(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
   VALUE(log(v * a + b) * c)
@@ -115,6 +123,15 @@ extern "C" __global__ void threshold_backward(int count, const REAL* x, REAL a, 
 extern "C" __global__ void cosine(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) { VALUE(cos(v)) }
 extern "C" __global__ void cosine_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
   SLOPE(-sin(v))
+}
+
+__device__ REAL mish_factor(REAL v) { return tanh(v > 0 ? v + log1p(exp(-v)) : log1p(exp(v))); }
+
+extern "C" __global__ void mish(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
+  VALUE(v * mish_factor(v))
+}
+extern "C" __global__ void mish_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
+  SLOPE(mish_factor(v) + v * (1 - mish_factor(v) * mish_factor(v)) * logistic(v))
 }
 
 extern "C" __global__ void neg_relu(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {

@@ -5,7 +5,7 @@
 
 struct Pooling {
   int h, w, ph, pw;
-  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, end_h, end_w;  // pad: before the map, end: after it
   int counts_padding;
 };
 
@@ -13,17 +13,17 @@ struct Range {
   int start, end, length;  // [start, end) on the map; length is the average's, with or without padding
 };
 
-__device__ Range window(int i, int size, int kernel, int stride, int pad, bool counts_padding) {
-  const int start = i * stride - pad, end = min(start + kernel, size + pad);
+__device__ Range window(int i, int size, int kernel, int stride, int pad, int after, bool counts_padding) {
+  const int start = i * stride - pad, end = min(start + kernel, size + after);
   const int first = max(start, 0), last = min(end, size);
   return {first, last, counts_padding ? end - start : last - first};
 }
 
 __device__ Range rows_of(int row, const Pooling& s) {
-  return window(row, s.h, s.kernel_h, s.stride_h, s.pad_h, s.counts_padding);
+  return window(row, s.h, s.kernel_h, s.stride_h, s.pad_h, s.end_h, s.counts_padding);
 }
 __device__ Range columns_of(int column, const Pooling& s) {
-  return window(column, s.w, s.kernel_w, s.stride_w, s.pad_w, s.counts_padding);
+  return window(column, s.w, s.kernel_w, s.stride_w, s.pad_w, s.end_w, s.counts_padding);
 }
 
 // The windows along one axis that contain pixel i: start to end - 1.

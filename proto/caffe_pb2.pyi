@@ -567,12 +567,17 @@ class LayerParameter(_message.Message):
     REGION_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     YOLO_SEG_PARAM_FIELD_NUMBER: _builtins.int
     SEGMENTATION_EVALUATE_PARAM_FIELD_NUMBER: _builtins.int
+    FIXED_PARAM_FIELD_NUMBER: _builtins.int
+    DEEPHI_RESIZE_PARAM_FIELD_NUMBER: _builtins.int
+    COLOR_CONV_PARAM_FIELD_NUMBER: _builtins.int
+    SUM_PARAM_FIELD_NUMBER: _builtins.int
     SQUEEZEDET_PARAM_FIELD_NUMBER: _builtins.int
     ST_PARAM_FIELD_NUMBER: _builtins.int
     ST_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     SHUFFLE_CHANNEL_PARAM_FIELD_NUMBER: _builtins.int
     DENSE_IMAGE_DATA_PARAM_FIELD_NUMBER: _builtins.int
     UPSAMPLE_PARAM_FIELD_NUMBER: _builtins.int
+    QUANTIZATION_PARAM_FIELD_NUMBER: _builtins.int
     EUCLIDEANLOSS_PARAM_FIELD_NUMBER: _builtins.int
     GENERIC_WINDOW_DATA_PARAM_FIELD_NUMBER: _builtins.int
     RANDOM_NOISE_PARAM_FIELD_NUMBER: _builtins.int
@@ -581,8 +586,12 @@ class LayerParameter(_message.Message):
     INTERP_PARAM_FIELD_NUMBER: _builtins.int
     SEG_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     FILTER_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTNET_GROUNDTRUTH_PARAM_FIELD_NUMBER: _builtins.int
+    DETECTNET_AUGMENTATION_PARAM_FIELD_NUMBER: _builtins.int
     UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
     ELTWISE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
+    MERGECROP_PARAM_FIELD_NUMBER: _builtins.int
+    AFFINITY_PARAM_FIELD_NUMBER: _builtins.int
     DETECTION_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     DETECTION_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     BOX_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
@@ -591,6 +600,7 @@ class LayerParameter(_message.Message):
     IMAGE_GT_DATA_PARAM_FIELD_NUMBER: _builtins.int
     ROI_WARPING_PARAM_FIELD_NUMBER: _builtins.int
     MASK_RESIZE_PARAM_FIELD_NUMBER: _builtins.int
+    RESIZE_PARAM_FIELD_NUMBER: _builtins.int
     LSTM_PARAM_FIELD_NUMBER: _builtins.int
     NORMALIZE_PARAM_FIELD_NUMBER: _builtins.int
     PROPOSAL_PARAM_FIELD_NUMBER: _builtins.int
@@ -603,6 +613,7 @@ class LayerParameter(_message.Message):
     CHANNEL_SCALE_PARAM_FIELD_NUMBER: _builtins.int
     LABEL_SPECIFIC_ADD_PARAM_FIELD_NUMBER: _builtins.int
     FLIP_PARAM_FIELD_NUMBER: _builtins.int
+    CUDNN_BATCH_NORM_PARAM_FIELD_NUMBER: _builtins.int
     FOCAL_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     CORRELATION_PARAM_FIELD_NUMBER: _builtins.int
     L1_LOSS_PARAM_FIELD_NUMBER: _builtins.int
@@ -639,6 +650,12 @@ class LayerParameter(_message.Message):
     DENSEBLOCK_PARAM_FIELD_NUMBER: _builtins.int
     CONVOLUTION3D_PARAM_FIELD_NUMBER: _builtins.int
     POOLING3D_PARAM_FIELD_NUMBER: _builtins.int
+    HARDSIGMOID_PARAM_FIELD_NUMBER: _builtins.int
+    UNSQUEEZE_PARAM_FIELD_NUMBER: _builtins.int
+    PAD_PARAM_FIELD_NUMBER: _builtins.int
+    BILINEAR_INTERPOLATE_PARAM_FIELD_NUMBER: _builtins.int
+    MAX_UNPOOL_PARAM_FIELD_NUMBER: _builtins.int
+    PIXELSHUFFLE_PARAM_FIELD_NUMBER: _builtins.int
     SELU_PARAM_FIELD_NUMBER: _builtins.int
     DICE_COEF_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
@@ -739,6 +756,14 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def segmentation_evaluate_param(self) -> Global___SegmentationEvaluateParameter: ...
     @_builtins.property
+    def fixed_param(self) -> Global___FixedParameter: ...
+    @_builtins.property
+    def deephi_resize_param(self) -> Global___DeephiResizeParameter: ...
+    @_builtins.property
+    def color_conv_param(self) -> Global___ColorConvParameter: ...
+    @_builtins.property
+    def sum_param(self) -> Global___SumParameter: ...
+    @_builtins.property
     def squeezedet_param(self) -> Global___SqueezeDetLossParameter:
         """[148]"""
 
@@ -759,6 +784,10 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def upsample_param(self) -> Global___UpsampleParameter:
         """[137]"""
+
+    @_builtins.property
+    def quantization_param(self) -> Global___QuantizationParameter:
+        """[148]"""
 
     @_builtins.property
     def euclideanloss_param(self) -> Global___EuclideanLossParameter: ...
@@ -783,11 +812,23 @@ class LayerParameter(_message.Message):
         """[149]"""
 
     @_builtins.property
+    def detectnet_groundtruth_param(self) -> Global___DetectNetGroundTruthParameter: ...
+    @_builtins.property
+    def detectnet_augmentation_param(self) -> Global___DetectNetAugmentationParameter: ...
+    @_builtins.property
     def unpooling_param(self) -> Global___UnpoolingParameter:
         """[44]"""
 
     @_builtins.property
     def eltwise_accuracy_param(self) -> Global___EltwiseAccuracyParameter: ...
+    @_builtins.property
+    def mergecrop_param(self) -> Global___MergeCropParameter:
+        """[147]"""
+
+    @_builtins.property
+    def affinity_param(self) -> Global___AffinityParameter:
+        """[148]"""
+
     @_builtins.property
     def detection_loss_param(self) -> Global___DetectionLossParameter:
         """[149, yolov2: 200]"""
@@ -812,6 +853,10 @@ class LayerParameter(_message.Message):
     def roi_warping_param(self) -> Global___ROIWarpingParameter: ...
     @_builtins.property
     def mask_resize_param(self) -> Global___MaskResizeParameter: ...
+    @_builtins.property
+    def resize_param(self) -> Global___MapResizeParameter:
+        """[happynear: 231]"""
+
     @_builtins.property
     def lstm_param(self) -> Global___LstmParameter:
         """[201: caffe-lstm, 140: CTPN, 8266711: caffe_ocr]"""
@@ -855,6 +900,10 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def flip_param(self) -> Global___FlipParameter:
         """[212]"""
+
+    @_builtins.property
+    def cudnn_batch_norm_param(self) -> Global___CuDNNBatchNormParameter:
+        """[200]"""
 
     @_builtins.property
     def focal_loss_param(self) -> Global___FocalLossParameter:
@@ -988,6 +1037,18 @@ class LayerParameter(_message.Message):
     def convolution3d_param(self) -> Global___Convolution3DParameter: ...
     @_builtins.property
     def pooling3d_param(self) -> Global___Pooling3DParameter: ...
+    @_builtins.property
+    def hardsigmoid_param(self) -> Global___HardSigmoidParameter: ...
+    @_builtins.property
+    def unsqueeze_param(self) -> Global___UnsqueezeParameter: ...
+    @_builtins.property
+    def pad_param(self) -> Global___PadParameter: ...
+    @_builtins.property
+    def bilinear_interpolate_param(self) -> Global___BilinearInterpolateParameter: ...
+    @_builtins.property
+    def max_unpool_param(self) -> Global___MaxUnPoolParameter: ...
+    @_builtins.property
+    def pixelshuffle_param(self) -> Global___PixelShuffleParameter: ...
     @_builtins.property
     def selu_param(self) -> Global___SeLuParameter:
         """[149]"""
@@ -1185,12 +1246,17 @@ class LayerParameter(_message.Message):
         region_loss_param: Global___RegionLossParameter | None = ...,
         yolo_seg_param: Global___YoloSegParameter | None = ...,
         segmentation_evaluate_param: Global___SegmentationEvaluateParameter | None = ...,
+        fixed_param: Global___FixedParameter | None = ...,
+        deephi_resize_param: Global___DeephiResizeParameter | None = ...,
+        color_conv_param: Global___ColorConvParameter | None = ...,
+        sum_param: Global___SumParameter | None = ...,
         squeezedet_param: Global___SqueezeDetLossParameter | None = ...,
         st_param: Global___SpatialTransformerParameter | None = ...,
         st_loss_param: Global___STLossParameter | None = ...,
         shuffle_channel_param: Global___ShuffleChannelParameter | None = ...,
         dense_image_data_param: Global___DenseImageDataParameter | None = ...,
         upsample_param: Global___UpsampleParameter | None = ...,
+        quantization_param: Global___QuantizationParameter | None = ...,
         euclideanloss_param: Global___EuclideanLossParameter | None = ...,
         generic_window_data_param: Global___GenericWindowDataParameter | None = ...,
         random_noise_param: Global___RandomNoiseParameter | None = ...,
@@ -1199,8 +1265,12 @@ class LayerParameter(_message.Message):
         interp_param: Global___InterpParameter | None = ...,
         seg_accuracy_param: Global___SegAccuracyParameter | None = ...,
         filter_param: Global___FilterParameter | None = ...,
+        detectnet_groundtruth_param: Global___DetectNetGroundTruthParameter | None = ...,
+        detectnet_augmentation_param: Global___DetectNetAugmentationParameter | None = ...,
         unpooling_param: Global___UnpoolingParameter | None = ...,
         eltwise_accuracy_param: Global___EltwiseAccuracyParameter | None = ...,
+        mergecrop_param: Global___MergeCropParameter | None = ...,
+        affinity_param: Global___AffinityParameter | None = ...,
         detection_loss_param: Global___DetectionLossParameter | None = ...,
         detection_accuracy_param: Global___DetectionAccuracyParameter | None = ...,
         box_output_param: Global___BoxOutputParameter | None = ...,
@@ -1209,6 +1279,7 @@ class LayerParameter(_message.Message):
         image_gt_data_param: Global___ImageGtDataParameter | None = ...,
         roi_warping_param: Global___ROIWarpingParameter | None = ...,
         mask_resize_param: Global___MaskResizeParameter | None = ...,
+        resize_param: Global___MapResizeParameter | None = ...,
         lstm_param: Global___LstmParameter | None = ...,
         normalize_param: Global___NormalizeTypeParameter | None = ...,
         proposal_param: Global___ProposalParameter | None = ...,
@@ -1221,6 +1292,7 @@ class LayerParameter(_message.Message):
         channel_scale_param: Global___ChannelScaleParameter | None = ...,
         label_specific_add_param: Global___LabelSpecificAddParameter | None = ...,
         flip_param: Global___FlipParameter | None = ...,
+        cudnn_batch_norm_param: Global___CuDNNBatchNormParameter | None = ...,
         focal_loss_param: Global___FocalLossParameter | None = ...,
         correlation_param: Global___CorrelationParameter | None = ...,
         l1_loss_param: Global___L1LossParameter | None = ...,
@@ -1257,6 +1329,12 @@ class LayerParameter(_message.Message):
         denseblock_param: Global___DenseBlockParameter | None = ...,
         convolution3d_param: Global___Convolution3DParameter | None = ...,
         pooling3d_param: Global___Pooling3DParameter | None = ...,
+        hardsigmoid_param: Global___HardSigmoidParameter | None = ...,
+        unsqueeze_param: Global___UnsqueezeParameter | None = ...,
+        pad_param: Global___PadParameter | None = ...,
+        bilinear_interpolate_param: Global___BilinearInterpolateParameter | None = ...,
+        max_unpool_param: Global___MaxUnPoolParameter | None = ...,
+        pixelshuffle_param: Global___PixelShuffleParameter | None = ...,
         selu_param: Global___SeLuParameter | None = ...,
         dice_coef_loss_param: Global___DiceCoefLossParameter | None = ...,
         name: _builtins.str | None = ...,
@@ -1336,9 +1414,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "affinity_param", b"affinity_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bilinear_interpolate_param", b"bilinear_interpolate_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "color_conv_param", b"color_conv_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "cudnn_batch_norm_param", b"cudnn_batch_norm_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deephi_resize_param", b"deephi_resize_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "detectnet_augmentation_param", b"detectnet_augmentation_param", "detectnet_groundtruth_param", b"detectnet_groundtruth_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exp_param", b"exp_param", "filter_param", b"filter_param", "fixed_param", b"fixed_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hardsigmoid_param", b"hardsigmoid_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "max_unpool_param", b"max_unpool_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mergecrop_param", b"mergecrop_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "pad_param", b"pad_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pixelshuffle_param", b"pixelshuffle_param", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "quantization_param", b"quantization_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "resize_param", b"resize_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "sum_param", b"sum_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "unsqueeze_param", b"unsqueeze_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accum_param", b"accum_param", "accuracy_param", b"accuracy_param", "affinity_param", b"affinity_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "augmentation_param", b"augmentation_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bilinear_interpolate_param", b"bilinear_interpolate_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "center_loss_param", b"center_loss_param", "channel_scale_param", b"channel_scale_param", "clip_param", b"clip_param", "coeff_schedule_param", b"coeff_schedule_param", "color_conv_param", b"color_conv_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution3d_param", b"convolution3d_param", "convolution_param", b"convolution_param", "correlation_param", b"correlation_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "cudnn_batch_norm_param", b"cudnn_batch_norm_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deephi_resize_param", b"deephi_resize_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "denseblock_param", b"denseblock_param", "detection_accuracy_param", b"detection_accuracy_param", "detection_data_param", b"detection_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_group_accuracy_param", b"detection_group_accuracy_param", "detection_group_loss_param", b"detection_group_loss_param", "detection_loss_param", b"detection_loss_param", "detection_output_param", b"detection_output_param", "detectnet_augmentation_param", b"detectnet_augmentation_param", "detectnet_groundtruth_param", b"detectnet_groundtruth_param", "dice_coef_loss_param", b"dice_coef_loss_param", "downsample_param", b"downsample_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_accuracy_param", b"eltwise_accuracy_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "euclideanloss_param", b"euclideanloss_param", "eval_data_param", b"eval_data_param", "eval_detection_param", b"eval_detection_param", "exclude", b"exclude", "exp_param", b"exp_param", "filter_param", b"filter_param", "fixed_param", b"fixed_param", "flatten_param", b"flatten_param", "flip_param", b"flip_param", "flow_warp_param", b"flow_warp_param", "focal_loss_param", b"focal_loss_param", "frcnn_output_param", b"frcnn_output_param", "general_contrastive_loss_param", b"general_contrastive_loss_param", "general_triplet_loss_param", b"general_triplet_loss_param", "generic_window_data_param", b"generic_window_data_param", "hard_mining_param", b"hard_mining_param", "hardsigmoid_param", b"hardsigmoid_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "image_gt_data_param", b"image_gt_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_distance_param", b"inner_distance_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "l1_loss_param", b"l1_loss_param", "label_specific_add_param", b"label_specific_add_param", "label_specific_rescale_param", b"label_specific_rescale_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "local_param", b"local_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "margin_inner_product_param", b"margin_inner_product_param", "mask_resize_param", b"mask_resize_param", "max_unpool_param", b"max_unpool_param", "mean_param", b"mean_param", "memory_data_param", b"memory_data_param", "mergecrop_param", b"mergecrop_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "modulated_deformable_convolution_param", b"modulated_deformable_convolution_param", "multi_stage_meanfield_param", b"multi_stage_meanfield_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "pad_param", b"pad_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pixelshuffle_param", b"pixelshuffle_param", "pooling3d_param", b"pooling3d_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "proposal_target_param", b"proposal_target_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "quantization_param", b"quantization_param", "random_noise_param", b"random_noise_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "resample_param", b"resample_param", "reshape_param", b"reshape_param", "resize_param", b"resize_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "scale_route_param", b"scale_route_param", "seg_accuracy_param", b"seg_accuracy_param", "segmentation_evaluate_param", b"segmentation_evaluate_param", "selu_param", b"selu_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "square_box_data_param", b"square_box_data_param", "squeezedet_param", b"squeezedet_param", "st_loss_param", b"st_loss_param", "st_param", b"st_param", "sum_param", b"sum_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "triplet_loss_param", b"triplet_loss_param", "type", b"type", "unpooling_param", b"unpooling_param", "unsqueeze_param", b"unsqueeze_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "writer_param", b"writer_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolo_seg_param", b"yolo_seg_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2945,6 +3023,11 @@ class PoolingParameter(_message.Message):
     CEIL: PoolingParameter.RoundMode.ValueType  # 0
     FLOOR: PoolingParameter.RoundMode.ValueType  # 1
 
+    PAD_TYPE_FIELD_NUMBER: _builtins.int
+    PAD_L_FIELD_NUMBER: _builtins.int
+    PAD_R_FIELD_NUMBER: _builtins.int
+    PAD_T_FIELD_NUMBER: _builtins.int
+    PAD_B_FIELD_NUMBER: _builtins.int
     AVG_INCLUDE_PAD_FIELD_NUMBER: _builtins.int
     CEIL_MODE_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
@@ -2960,6 +3043,11 @@ class PoolingParameter(_message.Message):
     ENGINE_FIELD_NUMBER: _builtins.int
     GLOBAL_POOLING_FIELD_NUMBER: _builtins.int
     ROUND_MODE_FIELD_NUMBER: _builtins.int
+    pad_type: _builtins.int
+    pad_l: _builtins.int
+    pad_r: _builtins.int
+    pad_t: _builtins.int
+    pad_b: _builtins.int
     avg_include_pad: _builtins.bool
     """[13]"""
     ceil_mode: _builtins.bool
@@ -2980,6 +3068,11 @@ class PoolingParameter(_message.Message):
     def __init__(
         self,
         *,
+        pad_type: _builtins.int | None = ...,
+        pad_l: _builtins.int | None = ...,
+        pad_r: _builtins.int | None = ...,
+        pad_t: _builtins.int | None = ...,
+        pad_b: _builtins.int | None = ...,
         avg_include_pad: _builtins.bool | None = ...,
         ceil_mode: _builtins.bool | None = ...,
         pool: Global___PoolingParameter.PoolMethod.ValueType | None = ...,
@@ -2996,9 +3089,9 @@ class PoolingParameter(_message.Message):
         global_pooling: _builtins.bool | None = ...,
         round_mode: Global___PoolingParameter.RoundMode.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_b", b"pad_b", "pad_h", b"pad_h", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_t", b"pad_t", "pad_type", b"pad_type", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_b", b"pad_b", "pad_h", b"pad_h", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_t", b"pad_t", "pad_type", b"pad_type", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -5531,6 +5624,167 @@ class SparseDatum(_message.Message):
 Global___SparseDatum: _TypeAlias = SparseDatum  # noqa: Y015
 
 @_typing.final
+class HardSigmoidParameter(_message.Message):
+    """Messages and fields of inisis/caffe, whose nets brocolli writes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALPHA_FIELD_NUMBER: _builtins.int
+    BETA_FIELD_NUMBER: _builtins.int
+    alpha: _builtins.float
+    beta: _builtins.float
+    def __init__(
+        self,
+        *,
+        alpha: _builtins.float | None = ...,
+        beta: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "beta", b"beta"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "beta", b"beta"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HardSigmoidParameter: _TypeAlias = HardSigmoidParameter  # noqa: Y015
+
+@_typing.final
+class UnsqueezeParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIM_FIELD_NUMBER: _builtins.int
+    dim: _builtins.int
+    def __init__(
+        self,
+        *,
+        dim: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dim", b"dim"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dim", b"dim"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnsqueezeParameter: _TypeAlias = UnsqueezeParameter  # noqa: Y015
+
+@_typing.final
+class PadParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _PadType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PadTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[PadParameter._PadType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        CONSTANT: PadParameter._PadType.ValueType  # 0
+        REPLICATE: PadParameter._PadType.ValueType  # 1
+        REFLECT: PadParameter._PadType.ValueType  # 2
+
+    class PadType(_PadType, metaclass=_PadTypeEnumTypeWrapper): ...
+    CONSTANT: PadParameter.PadType.ValueType  # 0
+    REPLICATE: PadParameter.PadType.ValueType  # 1
+    REFLECT: PadParameter.PadType.ValueType  # 2
+
+    PAD_TYPE_FIELD_NUMBER: _builtins.int
+    PAD_U_FIELD_NUMBER: _builtins.int
+    PAD_D_FIELD_NUMBER: _builtins.int
+    PAD_L_FIELD_NUMBER: _builtins.int
+    PAD_R_FIELD_NUMBER: _builtins.int
+    PAD_VALUE_FIELD_NUMBER: _builtins.int
+    pad_type: Global___PadParameter.PadType.ValueType
+    pad_u: _builtins.int
+    pad_d: _builtins.int
+    pad_l: _builtins.int
+    pad_r: _builtins.int
+    pad_value: _builtins.float
+    def __init__(
+        self,
+        *,
+        pad_type: Global___PadParameter.PadType.ValueType | None = ...,
+        pad_u: _builtins.int | None = ...,
+        pad_d: _builtins.int | None = ...,
+        pad_l: _builtins.int | None = ...,
+        pad_r: _builtins.int | None = ...,
+        pad_value: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pad_d", b"pad_d", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_type", b"pad_type", "pad_u", b"pad_u", "pad_value", b"pad_value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pad_d", b"pad_d", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_type", b"pad_type", "pad_u", b"pad_u", "pad_value", b"pad_value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PadParameter: _TypeAlias = PadParameter  # noqa: Y015
+
+@_typing.final
+class BilinearInterpolateParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DST_H_FIELD_NUMBER: _builtins.int
+    DST_W_FIELD_NUMBER: _builtins.int
+    SCALE_FACTOR_FIELD_NUMBER: _builtins.int
+    ALIGN_CORNERS_FIELD_NUMBER: _builtins.int
+    dst_h: _builtins.int
+    dst_w: _builtins.int
+    scale_factor: _builtins.float
+    align_corners: _builtins.bool
+    def __init__(
+        self,
+        *,
+        dst_h: _builtins.int | None = ...,
+        dst_w: _builtins.int | None = ...,
+        scale_factor: _builtins.float | None = ...,
+        align_corners: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["align_corners", b"align_corners", "dst_h", b"dst_h", "dst_w", b"dst_w", "scale_factor", b"scale_factor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["align_corners", b"align_corners", "dst_h", b"dst_h", "dst_w", b"dst_w", "scale_factor", b"scale_factor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BilinearInterpolateParameter: _TypeAlias = BilinearInterpolateParameter  # noqa: Y015
+
+@_typing.final
+class MaxUnPoolParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DST_H_FIELD_NUMBER: _builtins.int
+    DST_W_FIELD_NUMBER: _builtins.int
+    dst_h: _builtins.int
+    dst_w: _builtins.int
+    def __init__(
+        self,
+        *,
+        dst_h: _builtins.int | None = ...,
+        dst_w: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dst_h", b"dst_h", "dst_w", b"dst_w"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dst_h", b"dst_h", "dst_w", b"dst_w"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MaxUnPoolParameter: _TypeAlias = MaxUnPoolParameter  # noqa: Y015
+
+@_typing.final
+class PixelShuffleParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UPSCALE_FACTOR_FIELD_NUMBER: _builtins.int
+    upscale_factor: _builtins.int
+    def __init__(
+        self,
+        *,
+        upscale_factor: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["upscale_factor", b"upscale_factor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["upscale_factor", b"upscale_factor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PixelShuffleParameter: _TypeAlias = PixelShuffleParameter  # noqa: Y015
+
+@_typing.final
 class Convolution3DParameter(_message.Message):
     """Of C3D v1.1's VideoData; SSD's has 1 to 4."""
 
@@ -7399,6 +7653,41 @@ class FocalLossParameter(_message.Message):
 Global___FocalLossParameter: _TypeAlias = FocalLossParameter  # noqa: Y015
 
 @_typing.final
+class CuDNNBatchNormParameter(_message.Message):
+    """Messages and fields of hujie-frank/GENet. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROZEN_FIELD_NUMBER: _builtins.int
+    MOMENTUM_FIELD_NUMBER: _builtins.int
+    EPS_FIELD_NUMBER: _builtins.int
+    SCALE_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    frozen: _builtins.bool
+    momentum: _builtins.float
+    eps: _builtins.float
+    @_builtins.property
+    def scale_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        frozen: _builtins.bool | None = ...,
+        momentum: _builtins.float | None = ...,
+        eps: _builtins.float | None = ...,
+        scale_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "eps", b"eps", "frozen", b"frozen", "momentum", b"momentum", "scale_filler", b"scale_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "eps", b"eps", "frozen", b"frozen", "momentum", b"momentum", "scale_filler", b"scale_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CuDNNBatchNormParameter: _TypeAlias = CuDNNBatchNormParameter  # noqa: Y015
+
+@_typing.final
 class ProposalParameter(_message.Message):
     """Messages and fields of happynear/caffe-windows. A number in brackets is the fork's, where another fork had it first."""
 
@@ -7840,6 +8129,42 @@ class LstmParameter(_message.Message):
 Global___LstmParameter: _TypeAlias = LstmParameter  # noqa: Y015
 
 @_typing.final
+class MapResizeParameter(_message.Message):
+    """Messages and fields of inisis/caffe and happynear/caffe-windows. A number in brackets is another fork's.
+
+    The forks call it ResizeParameter, which is another message in SSD's.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEIGHT_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    IS_PYRAMID_TEST_FIELD_NUMBER: _builtins.int
+    OUT_HEIGHT_SCALE_FIELD_NUMBER: _builtins.int
+    OUT_WIDTH_SCALE_FIELD_NUMBER: _builtins.int
+    height: _builtins.int
+    width: _builtins.int
+    is_pyramid_test: _builtins.bool
+    out_height_scale: _builtins.float
+    out_width_scale: _builtins.float
+    def __init__(
+        self,
+        *,
+        height: _builtins.int | None = ...,
+        width: _builtins.int | None = ...,
+        is_pyramid_test: _builtins.bool | None = ...,
+        out_height_scale: _builtins.float | None = ...,
+        out_width_scale: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["height", b"height", "is_pyramid_test", b"is_pyramid_test", "out_height_scale", b"out_height_scale", "out_width_scale", b"out_width_scale", "width", b"width"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["height", b"height", "is_pyramid_test", b"is_pyramid_test", "out_height_scale", b"out_height_scale", "out_width_scale", b"out_width_scale", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MapResizeParameter: _TypeAlias = MapResizeParameter  # noqa: Y015
+
+@_typing.final
 class ROIWarpingParameter(_message.Message):
     """Messages and fields of daijifeng001/caffe-mnc. A number in brackets is the fork's, where another fork had it first."""
 
@@ -8218,6 +8543,68 @@ class DetectionAccuracyParameter(_message.Message):
 Global___DetectionAccuracyParameter: _TypeAlias = DetectionAccuracyParameter  # noqa: Y015
 
 @_typing.final
+class MergeCropParameter(_message.Message):
+    """Messages and fields of naibaf7/caffe. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _MergeOp:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _MergeOpEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[MergeCropParameter._MergeOp.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STACK: MergeCropParameter._MergeOp.ValueType  # 0
+        ADD: MergeCropParameter._MergeOp.ValueType  # 1
+
+    class MergeOp(_MergeOp, metaclass=_MergeOpEnumTypeWrapper): ...
+    STACK: MergeCropParameter.MergeOp.ValueType  # 0
+    ADD: MergeCropParameter.MergeOp.ValueType  # 1
+
+    OPERATION_FIELD_NUMBER: _builtins.int
+    FORWARD_FIELD_NUMBER: _builtins.int
+    BACKWARD_FIELD_NUMBER: _builtins.int
+    operation: Global___MergeCropParameter.MergeOp.ValueType
+    @_builtins.property
+    def forward(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]: ...
+    @_builtins.property
+    def backward(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]: ...
+    def __init__(
+        self,
+        *,
+        operation: Global___MergeCropParameter.MergeOp.ValueType | None = ...,
+        forward: _abc.Iterable[_builtins.bool] | None = ...,
+        backward: _abc.Iterable[_builtins.bool] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backward", b"backward", "forward", b"forward", "operation", b"operation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MergeCropParameter: _TypeAlias = MergeCropParameter  # noqa: Y015
+
+@_typing.final
+class AffinityParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def offset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        offset: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AffinityParameter: _TypeAlias = AffinityParameter  # noqa: Y015
+
+@_typing.final
 class UnpoolingParameter(_message.Message):
     """Messages and fields of HyeonwooNoh/caffe (DeconvNet). A number in brackets is the fork's, where another fork had it first."""
 
@@ -8310,6 +8697,143 @@ class EltwiseAccuracyParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EltwiseAccuracyParameter: _TypeAlias = EltwiseAccuracyParameter  # noqa: Y015
+
+@_typing.final
+class DetectNetGroundTruthParameter(_message.Message):
+    """Messages and fields of NVIDIA/caffe 0.15 and 0.17. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _GridboxType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _GridboxTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DetectNetGroundTruthParameter._GridboxType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        GRIDBOX_MAX: DetectNetGroundTruthParameter._GridboxType.ValueType  # 0
+        GRIDBOX_MIN: DetectNetGroundTruthParameter._GridboxType.ValueType  # 1
+
+    class GridboxType(_GridboxType, metaclass=_GridboxTypeEnumTypeWrapper): ...
+    GRIDBOX_MAX: DetectNetGroundTruthParameter.GridboxType.ValueType  # 0
+    GRIDBOX_MIN: DetectNetGroundTruthParameter.GridboxType.ValueType  # 1
+
+    @_typing.final
+    class ClassMapping(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SRC_FIELD_NUMBER: _builtins.int
+        DST_FIELD_NUMBER: _builtins.int
+        src: _builtins.int
+        dst: _builtins.int
+        def __init__(
+            self,
+            *,
+            src: _builtins.int | None = ...,
+            dst: _builtins.int | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["dst", b"dst", "src", b"src"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["dst", b"dst", "src", b"src"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STRIDE_FIELD_NUMBER: _builtins.int
+    SCALE_CVG_FIELD_NUMBER: _builtins.int
+    GRIDBOX_TYPE_FIELD_NUMBER: _builtins.int
+    MAX_CVG_LEN_FIELD_NUMBER: _builtins.int
+    MIN_CVG_LEN_FIELD_NUMBER: _builtins.int
+    IMAGE_SIZE_X_FIELD_NUMBER: _builtins.int
+    IMAGE_SIZE_Y_FIELD_NUMBER: _builtins.int
+    OBJ_NORM_FIELD_NUMBER: _builtins.int
+    CROP_BBOXES_FIELD_NUMBER: _builtins.int
+    OBJECT_CLASS_FIELD_NUMBER: _builtins.int
+    stride: _builtins.int
+    scale_cvg: _builtins.float
+    gridbox_type: Global___DetectNetGroundTruthParameter.GridboxType.ValueType
+    max_cvg_len: _builtins.int
+    min_cvg_len: _builtins.int
+    image_size_x: _builtins.int
+    image_size_y: _builtins.int
+    obj_norm: _builtins.bool
+    crop_bboxes: _builtins.bool
+    @_builtins.property
+    def object_class(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectNetGroundTruthParameter.ClassMapping]: ...
+    def __init__(
+        self,
+        *,
+        stride: _builtins.int | None = ...,
+        scale_cvg: _builtins.float | None = ...,
+        gridbox_type: Global___DetectNetGroundTruthParameter.GridboxType.ValueType | None = ...,
+        max_cvg_len: _builtins.int | None = ...,
+        min_cvg_len: _builtins.int | None = ...,
+        image_size_x: _builtins.int | None = ...,
+        image_size_y: _builtins.int | None = ...,
+        obj_norm: _builtins.bool | None = ...,
+        crop_bboxes: _builtins.bool | None = ...,
+        object_class: _abc.Iterable[Global___DetectNetGroundTruthParameter.ClassMapping] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["crop_bboxes", b"crop_bboxes", "gridbox_type", b"gridbox_type", "image_size_x", b"image_size_x", "image_size_y", b"image_size_y", "max_cvg_len", b"max_cvg_len", "min_cvg_len", b"min_cvg_len", "obj_norm", b"obj_norm", "scale_cvg", b"scale_cvg", "stride", b"stride"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crop_bboxes", b"crop_bboxes", "gridbox_type", b"gridbox_type", "image_size_x", b"image_size_x", "image_size_y", b"image_size_y", "max_cvg_len", b"max_cvg_len", "min_cvg_len", b"min_cvg_len", "obj_norm", b"obj_norm", "object_class", b"object_class", "scale_cvg", b"scale_cvg", "stride", b"stride"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectNetGroundTruthParameter: _TypeAlias = DetectNetGroundTruthParameter  # noqa: Y015
+
+@_typing.final
+class DetectNetAugmentationParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CROP_PROB_FIELD_NUMBER: _builtins.int
+    SHIFT_X_FIELD_NUMBER: _builtins.int
+    SHIFT_Y_FIELD_NUMBER: _builtins.int
+    SCALE_PROB_FIELD_NUMBER: _builtins.int
+    SCALE_MIN_FIELD_NUMBER: _builtins.int
+    SCALE_MAX_FIELD_NUMBER: _builtins.int
+    FLIP_PROB_FIELD_NUMBER: _builtins.int
+    ROTATION_PROB_FIELD_NUMBER: _builtins.int
+    MAX_ROTATE_DEGREE_FIELD_NUMBER: _builtins.int
+    HUE_ROTATION_PROB_FIELD_NUMBER: _builtins.int
+    HUE_ROTATION_FIELD_NUMBER: _builtins.int
+    DESATURATION_PROB_FIELD_NUMBER: _builtins.int
+    DESATURATION_MAX_FIELD_NUMBER: _builtins.int
+    crop_prob: _builtins.float
+    shift_x: _builtins.int
+    shift_y: _builtins.int
+    scale_prob: _builtins.float
+    scale_min: _builtins.float
+    scale_max: _builtins.float
+    flip_prob: _builtins.float
+    rotation_prob: _builtins.float
+    max_rotate_degree: _builtins.float
+    hue_rotation_prob: _builtins.float
+    hue_rotation: _builtins.float
+    desaturation_prob: _builtins.float
+    desaturation_max: _builtins.float
+    def __init__(
+        self,
+        *,
+        crop_prob: _builtins.float | None = ...,
+        shift_x: _builtins.int | None = ...,
+        shift_y: _builtins.int | None = ...,
+        scale_prob: _builtins.float | None = ...,
+        scale_min: _builtins.float | None = ...,
+        scale_max: _builtins.float | None = ...,
+        flip_prob: _builtins.float | None = ...,
+        rotation_prob: _builtins.float | None = ...,
+        max_rotate_degree: _builtins.float | None = ...,
+        hue_rotation_prob: _builtins.float | None = ...,
+        hue_rotation: _builtins.float | None = ...,
+        desaturation_prob: _builtins.float | None = ...,
+        desaturation_max: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["crop_prob", b"crop_prob", "desaturation_max", b"desaturation_max", "desaturation_prob", b"desaturation_prob", "flip_prob", b"flip_prob", "hue_rotation", b"hue_rotation", "hue_rotation_prob", b"hue_rotation_prob", "max_rotate_degree", b"max_rotate_degree", "rotation_prob", b"rotation_prob", "scale_max", b"scale_max", "scale_min", b"scale_min", "scale_prob", b"scale_prob", "shift_x", b"shift_x", "shift_y", b"shift_y"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crop_prob", b"crop_prob", "desaturation_max", b"desaturation_max", "desaturation_prob", b"desaturation_prob", "flip_prob", b"flip_prob", "hue_rotation", b"hue_rotation", "hue_rotation_prob", b"hue_rotation_prob", "max_rotate_degree", b"max_rotate_degree", "rotation_prob", b"rotation_prob", "scale_max", b"scale_max", "scale_min", b"scale_min", "scale_prob", b"scale_prob", "shift_x", b"shift_x", "shift_y", b"shift_y"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectNetAugmentationParameter: _TypeAlias = DetectNetAugmentationParameter  # noqa: Y015
 
 @_typing.final
 class FilterParameter(_message.Message):
@@ -8596,6 +9120,90 @@ class SquareBoxDataParameter(_message.Message):
 Global___SquareBoxDataParameter: _TypeAlias = SquareBoxDataParameter  # noqa: Y015
 
 @_typing.final
+class QuantizationParameter(_message.Message):
+    """Messages and fields of pmgysel/caffe (Ristretto) and gklz1982/caffe-yolov2. A number in brackets is the forks', where another
+    fork had it first.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Precision:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[QuantizationParameter._Precision.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        DYNAMIC_FIXED_POINT: QuantizationParameter._Precision.ValueType  # 0
+        MINIFLOAT: QuantizationParameter._Precision.ValueType  # 1
+        INTEGER_POWER_OF_2_WEIGHTS: QuantizationParameter._Precision.ValueType  # 2
+
+    class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper): ...
+    DYNAMIC_FIXED_POINT: QuantizationParameter.Precision.ValueType  # 0
+    MINIFLOAT: QuantizationParameter.Precision.ValueType  # 1
+    INTEGER_POWER_OF_2_WEIGHTS: QuantizationParameter.Precision.ValueType  # 2
+
+    class _Rounding:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _RoundingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[QuantizationParameter._Rounding.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        NEAREST: QuantizationParameter._Rounding.ValueType  # 0
+        STOCHASTIC: QuantizationParameter._Rounding.ValueType  # 1
+
+    class Rounding(_Rounding, metaclass=_RoundingEnumTypeWrapper): ...
+    NEAREST: QuantizationParameter.Rounding.ValueType  # 0
+    STOCHASTIC: QuantizationParameter.Rounding.ValueType  # 1
+
+    PRECISION_FIELD_NUMBER: _builtins.int
+    ROUNDING_SCHEME_FIELD_NUMBER: _builtins.int
+    BW_LAYER_IN_FIELD_NUMBER: _builtins.int
+    BW_LAYER_OUT_FIELD_NUMBER: _builtins.int
+    BW_PARAMS_FIELD_NUMBER: _builtins.int
+    FL_LAYER_IN_FIELD_NUMBER: _builtins.int
+    FL_LAYER_OUT_FIELD_NUMBER: _builtins.int
+    FL_PARAMS_FIELD_NUMBER: _builtins.int
+    MANT_BITS_FIELD_NUMBER: _builtins.int
+    EXP_BITS_FIELD_NUMBER: _builtins.int
+    EXP_MIN_FIELD_NUMBER: _builtins.int
+    EXP_MAX_FIELD_NUMBER: _builtins.int
+    precision: Global___QuantizationParameter.Precision.ValueType
+    rounding_scheme: Global___QuantizationParameter.Rounding.ValueType
+    bw_layer_in: _builtins.int
+    bw_layer_out: _builtins.int
+    bw_params: _builtins.int
+    fl_layer_in: _builtins.int
+    fl_layer_out: _builtins.int
+    fl_params: _builtins.int
+    mant_bits: _builtins.int
+    exp_bits: _builtins.int
+    exp_min: _builtins.int
+    exp_max: _builtins.int
+    def __init__(
+        self,
+        *,
+        precision: Global___QuantizationParameter.Precision.ValueType | None = ...,
+        rounding_scheme: Global___QuantizationParameter.Rounding.ValueType | None = ...,
+        bw_layer_in: _builtins.int | None = ...,
+        bw_layer_out: _builtins.int | None = ...,
+        bw_params: _builtins.int | None = ...,
+        fl_layer_in: _builtins.int | None = ...,
+        fl_layer_out: _builtins.int | None = ...,
+        fl_params: _builtins.int | None = ...,
+        mant_bits: _builtins.int | None = ...,
+        exp_bits: _builtins.int | None = ...,
+        exp_min: _builtins.int | None = ...,
+        exp_max: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bw_layer_in", b"bw_layer_in", "bw_layer_out", b"bw_layer_out", "bw_params", b"bw_params", "exp_bits", b"exp_bits", "exp_max", b"exp_max", "exp_min", b"exp_min", "fl_layer_in", b"fl_layer_in", "fl_layer_out", b"fl_layer_out", "fl_params", b"fl_params", "mant_bits", b"mant_bits", "precision", b"precision", "rounding_scheme", b"rounding_scheme"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bw_layer_in", b"bw_layer_in", "bw_layer_out", b"bw_layer_out", "bw_params", b"bw_params", "exp_bits", b"exp_bits", "exp_max", b"exp_max", "exp_min", b"exp_min", "fl_layer_in", b"fl_layer_in", "fl_layer_out", b"fl_layer_out", "fl_params", b"fl_params", "mant_bits", b"mant_bits", "precision", b"precision", "rounding_scheme", b"rounding_scheme"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuantizationParameter: _TypeAlias = QuantizationParameter  # noqa: Y015
+
+@_typing.final
 class UpsampleParameter(_message.Message):
     """Messages and fields of alexgkendall/caffe-segnet. A number in brackets is the fork's, where another fork had it first."""
 
@@ -8823,6 +9431,165 @@ class SqueezeDetLossParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SqueezeDetLossParameter: _TypeAlias = SqueezeDetLossParameter  # noqa: Y015
+
+@_typing.final
+class SumParameter(_message.Message):
+    """pad_type: 0, or 1 for TensorFlow's SAME."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AXIS_FIELD_NUMBER: _builtins.int
+    KEEPDIMS_FIELD_NUMBER: _builtins.int
+    keepdims: _builtins.bool
+    @_builtins.property
+    def axis(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        axis: _abc.Iterable[_builtins.int] | None = ...,
+        keepdims: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["keepdims", b"keepdims"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "keepdims", b"keepdims"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SumParameter: _TypeAlias = SumParameter  # noqa: Y015
+
+@_typing.final
+class ColorConvParameter(_message.Message):
+    """Messages and fields of yjxiong/caffe. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _ColorSpace:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ColorSpaceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ColorConvParameter._ColorSpace.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        BGR: ColorConvParameter._ColorSpace.ValueType  # 0
+        RGB: ColorConvParameter._ColorSpace.ValueType  # 1
+        XYZ: ColorConvParameter._ColorSpace.ValueType  # 2
+        Lab: ColorConvParameter._ColorSpace.ValueType  # 3
+        Gray: ColorConvParameter._ColorSpace.ValueType  # 5
+
+    class ColorSpace(_ColorSpace, metaclass=_ColorSpaceEnumTypeWrapper): ...
+    BGR: ColorConvParameter.ColorSpace.ValueType  # 0
+    RGB: ColorConvParameter.ColorSpace.ValueType  # 1
+    XYZ: ColorConvParameter.ColorSpace.ValueType  # 2
+    Lab: ColorConvParameter.ColorSpace.ValueType  # 3
+    Gray: ColorConvParameter.ColorSpace.ValueType  # 5
+
+    INPUT_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    input: Global___ColorConvParameter.ColorSpace.ValueType
+    output: Global___ColorConvParameter.ColorSpace.ValueType
+    def __init__(
+        self,
+        *,
+        input: Global___ColorConvParameter.ColorSpace.ValueType | None = ...,
+        output: Global___ColorConvParameter.ColorSpace.ValueType | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "output", b"output"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input", b"input", "output", b"output"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ColorConvParameter: _TypeAlias = ColorConvParameter  # noqa: Y015
+
+@_typing.final
+class FixedParameter(_message.Message):
+    """Messages and fields of Xilinx/Vitis-AI (caffe-xilinx)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _FixedMethod:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _FixedMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[FixedParameter._FixedMethod.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        OVER_FLOW: FixedParameter._FixedMethod.ValueType  # 0
+        DIFF_S: FixedParameter._FixedMethod.ValueType  # 1
+        DIFF_A: FixedParameter._FixedMethod.ValueType  # 2
+        DIFF_S_SIGMOID: FixedParameter._FixedMethod.ValueType  # 3
+
+    class FixedMethod(_FixedMethod, metaclass=_FixedMethodEnumTypeWrapper): ...
+    OVER_FLOW: FixedParameter.FixedMethod.ValueType  # 0
+    DIFF_S: FixedParameter.FixedMethod.ValueType  # 1
+    DIFF_A: FixedParameter.FixedMethod.ValueType  # 2
+    DIFF_S_SIGMOID: FixedParameter.FixedMethod.ValueType  # 3
+
+    ENABLE_FIELD_NUMBER: _builtins.int
+    FIXED_METHOD_FIELD_NUMBER: _builtins.int
+    BIT_WIDTH_FIELD_NUMBER: _builtins.int
+    FOLLOW_DATA_LAYER_FIELD_NUMBER: _builtins.int
+    enable: _builtins.bool
+    fixed_method: Global___FixedParameter.FixedMethod.ValueType
+    bit_width: _builtins.int
+    follow_data_layer: _builtins.bool
+    def __init__(
+        self,
+        *,
+        enable: _builtins.bool | None = ...,
+        fixed_method: Global___FixedParameter.FixedMethod.ValueType | None = ...,
+        bit_width: _builtins.int | None = ...,
+        follow_data_layer: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bit_width", b"bit_width", "enable", b"enable", "fixed_method", b"fixed_method", "follow_data_layer", b"follow_data_layer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bit_width", b"bit_width", "enable", b"enable", "fixed_method", b"fixed_method", "follow_data_layer", b"follow_data_layer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FixedParameter: _TypeAlias = FixedParameter  # noqa: Y015
+
+@_typing.final
+class DeephiResizeParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _ResizeType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _ResizeTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DeephiResizeParameter._ResizeType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        BILINEAR: DeephiResizeParameter._ResizeType.ValueType  # 0
+        NEAREST: DeephiResizeParameter._ResizeType.ValueType  # 1
+
+    class ResizeType(_ResizeType, metaclass=_ResizeTypeEnumTypeWrapper): ...
+    BILINEAR: DeephiResizeParameter.ResizeType.ValueType  # 0
+    NEAREST: DeephiResizeParameter.ResizeType.ValueType  # 1
+
+    RESIZE_TYPE_FIELD_NUMBER: _builtins.int
+    SCALE_H_FIELD_NUMBER: _builtins.int
+    SCALE_W_FIELD_NUMBER: _builtins.int
+    NEW_HEIGHT_FIELD_NUMBER: _builtins.int
+    NEW_WIDTH_FIELD_NUMBER: _builtins.int
+    resize_type: Global___DeephiResizeParameter.ResizeType.ValueType
+    scale_h: _builtins.float
+    scale_w: _builtins.float
+    new_height: _builtins.int
+    new_width: _builtins.int
+    def __init__(
+        self,
+        *,
+        resize_type: Global___DeephiResizeParameter.ResizeType.ValueType | None = ...,
+        scale_h: _builtins.float | None = ...,
+        scale_w: _builtins.float | None = ...,
+        new_height: _builtins.int | None = ...,
+        new_width: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["new_height", b"new_height", "new_width", b"new_width", "resize_type", b"resize_type", "scale_h", b"scale_h", "scale_w", b"scale_w"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["new_height", b"new_height", "new_width", b"new_width", "resize_type", b"resize_type", "scale_h", b"scale_h", "scale_w", b"scale_w"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeephiResizeParameter: _TypeAlias = DeephiResizeParameter  # noqa: Y015
 
 @_typing.final
 class ReorgParameter(_message.Message):

@@ -166,6 +166,7 @@ CASES: list[tuple[str, list[Array]]] = [
     ('type: "Normalize" norm_param {}', [X]),
     ('type: "Normalize" normalize_param {}', [X]),
     ('type: "BN" bn_param { eps: 0.001 }', [X]),
+    ('type: "CuDNNBatchNorm"', [X]),
     ('type: "BN" bn_param { frozen: true }', [X]),
     ('type: "BN" bn_param { bn_mode: INFERENCE }', [X]),
     ('type: "Interp" interp_param { zoom_factor: 2 }', [X]),

@@ -49,7 +49,7 @@ class Convolution(Fusing):
     type = "Convolution"
     num_bottom = (1, None)
     num_top = AsManyAsBottoms()
-    param_block = ("convolution_param",)
+    param_block: ClassVar[tuple[str, ...]] = ("convolution_param",)
     weight_names = ("weight", "bias")
     linear = True
     fuses = True

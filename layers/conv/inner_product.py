@@ -17,6 +17,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -101,7 +102,7 @@ class InnerProduct(Layer):
     type = "InnerProduct"
     num_bottom = 1
     num_top = 1
-    param_block = ("inner_product_param",)
+    param_block: ClassVar[tuple[str, ...]] = ("inner_product_param",)
     weight_names = ("weight", "bias")
     linear = True
     copies = (0, 0)

@@ -162,27 +162,31 @@ SCALE, SHIFT = 0.2, 0.5
 
 
 class HardSigmoid(Neuron):
-    """y = 0.2 x + 0.5, at least 0 and at most 1; dx = 0.2 dy where y is inside, else 0.
+    """y = alpha x + beta, at least 0 and at most 1; dx = alpha dy where y is inside, else 0.
 
-    bottom: x (any shape). top: y (the same shape); may be in place.
+    bottom: x (any shape). top: y (the same shape); may be in place. alpha is 0.2 and beta 0.5 by default.
 
-    Source: MobileNet-YOLO's hard_sigmoid_layer.cpp.
+    Source: MobileNet-YOLO's hard_sigmoid_layer.cpp; brocolli's Caffe for hardsigmoid_param.
     """
 
     type = "HardSigmoid"
+    param_block = ("hardsigmoid_param",)
     kernel = "hard_sigmoid"
 
     def constants(self) -> tuple[float, float, float]:
-        return SCALE, SHIFT, 0.0
+        param = self.param.hardsigmoid_param  # without the block, 0.2 in float64 too
+        return (param.alpha, param.beta, 0.0) if self.param.HasField("hardsigmoid_param") else (SCALE, SHIFT, 0.0)
 
     def value(self, x: Array, out: Array) -> None:
-        np.multiply(x, SCALE, out=out)
-        out += SHIFT
+        alpha, beta, _ = self.constants()
+        np.multiply(x, alpha, out=out)
+        out += beta
         np.clip(out, 0, 1, out=out)
 
     def slope(self, x: Array) -> Array:
-        line = x * SCALE + SHIFT
-        slope: Array = ((line > 0) & (line < 1)) * x.dtype.type(SCALE)
+        alpha, beta, _ = self.constants()
+        line = x * alpha + beta
+        slope: Array = ((line > 0) & (line < 1)) * x.dtype.type(alpha)
         return slope
 
 
@@ -218,6 +222,26 @@ class Log(Neuron):
     def slope(self, x: Array) -> Array:
         param = self.param.log_param
         return self.factor * param.scale / (param.shift + param.scale * x)
+
+
+class Mish(Neuron):
+    """y = x t with t = tanh(ln(1 + e^x)); dx = dy (t + x (1 - t^2) / (1 + e^-x)). Raises no LayerError.
+
+    bottom: x (any shape). top: y (the same shape); may be in place.
+
+    Source: troyliu0105's mish_layer.cpp (Misra, 2019). Synopsys' uses e^x below -20 and x above 20 for the logarithm.
+    """
+
+    type = "Mish"
+    kernel = "mish"
+
+    def value(self, x: Array, out: Array) -> None:
+        np.multiply(x, np.tanh(np.logaddexp(x, 0)), out=out)
+
+    def slope(self, x: Array) -> Array:
+        t = np.tanh(np.logaddexp(x, 0))
+        slope: Array = t + x * (1 - t * t) * sigmoid(x)
+        return slope
 
 
 class NegReLU(Neuron):

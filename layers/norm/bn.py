@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from minicaffe.cuda.launches import data_pair, diff_pair, launch_planes, launch_
 from minicaffe.errors import WeightsError
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind
-from minicaffe.layer import Costs, data_bytes
+from minicaffe.layer import Costs, Count, data_bytes
 from minicaffe.layers.elementwise.channels import affine, by_channel, each_channels, sum_channels, sum_products
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
@@ -53,15 +54,17 @@ class BN(Forked):
 
     type = "BN"
     num_bottom = 1
-    num_top = (1, 3)
+    num_top: ClassVar[Count] = (1, 3)
     in_place = True
     param_block = ("bn_param",)
     weight_names: tuple[str, ...] = ("slope", "bias", "mean", "variance")
     copies = (0, 0)
-    kinds = (
+    kinds: ClassVar[tuple[Kind, ...]] = (
         Kind(PSPNET, ("pspnet", "happynear", "tsn"), f"{len(BLOBS[PSPNET])} blobs: {', '.join(BLOBS[PSPNET])}"),
         Kind(SEGNET, ("segnet", "noh", "synopsys"), f"{len(BLOBS[SEGNET])} blobs: {', '.join(BLOBS[SEGNET])}"),
     )
+    unbiased: ClassVar[bool] = False
+    """True if the stored variance is kept from unbiased ones: of m numbers, m / (m - 1) times the biased one."""
     kind: str
     """PSPNET or SEGNET; "" until it is known."""
     inverse_std: Blob
@@ -71,7 +74,7 @@ class BN(Forked):
         param, self.frozen = self.param.bn_param, self.param.bn_param.frozen
         for field, value in (("eps", param.eps), ("momentum", param.momentum)):
             if value < 0:
-                raise self.error(f"{field} must be >= 0, got {value:g}", f"bn_param.{field}")
+                raise self.error(f"{field} must be >= 0, got {value:g}", f"{self.param_block[0]}.{field}")
         kind, self.kind = self._kind_given(len(top)) or self.choose_by_fork(), ""
         if len(top) == 2 or (len(top) == 3 and (kind != SEGNET or param.bn_mode == INFERENCE)):
             raise self.error(f"takes 1 top, or of SegNet's kind with bn_mode: LEARN 3 tops, got {len(top)}", "top")
@@ -212,10 +215,14 @@ class BN(Forked):
         normalised = y if kept is None else kept
         mean, var = batch_statistics(x, self.eps, normalised, self.inverse_std.data, out=normalised)
         affine(normalised, y, times=slope, plus=bias)
-        for running, batch in zip(self.blobs[2:], (mean, var)):
+        for running, batch in zip(self.blobs[2:], (mean, var * self.dtype.type(self._correction(x.size // x.shape[1])))):
             running.data[...] = self.momentum * running.data + (1 - self.momentum) * batch.reshape(running.shape)
         for blob, batch in zip(top[1:], (mean, var)):
             blob.data[...] = batch.reshape(blob.shape)
+
+    def _correction(self, numbers: int) -> float:
+        """Return the factor of the stored variance of this many numbers of a channel."""
+        return numbers / (numbers - 1) if self.unbiased and numbers > 1 else 1.0
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy, slope = by_channel(top[0].diff), self.blobs[0].data.reshape(-1)
@@ -259,7 +266,8 @@ class BN(Forked):
         if self.of_batch:
             running = [blob.device_data("update") for blob in self.blobs[2:]] or [0, 0]
             shown = [blob.device_data("write") for blob in top[1:]] or [0, 0]
-            arguments = numbers, channels, positions, x, self.eps, self.momentum, mean, inverse_std, *running, *shown
+            lengths, fractions = (numbers, channels, positions), (self.eps, self.momentum, self._correction(numbers))
+            arguments = *lengths, x, *fractions, mean, inverse_std, *running, *shown
             launch_sums("bn.batch_statistics", self.dtype, channels, numbers, *arguments)
         else:
             stored = [blob.device_data("read") for blob in self.blobs[2:]] or [0, 0]

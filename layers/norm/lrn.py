@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -186,7 +186,7 @@ class LRN(Layer):
     num_bottom = 1
     num_top = 1
     same_positions = True
-    param_block = ("lrn_param",)
+    param_block: ClassVar[tuple[str, ...]] = ("lrn_param",)
     weight_names = ()
     copies = (0, 0)
 

@@ -3,6 +3,8 @@
     PH = ceil((H + 2 pad - kernel) / stride) + 1 (floor with round_mode: FLOOR or ceil_mode: false), less 1 if the last window
     would start past H + pad - 1 and either axis is padded; windows are clipped to the map, and AVE divides by their size
     before that, clipped to H + pad. AVE_EXC_PAD, AVE_TF and AVE with avg_include_pad: false divide by their size after it.
+With pad_type: 1 PH = ceil(H / stride), with TensorFlow's SAME padding: a kernel of 2 and a stride of 1 keep the size, as
+darknet's max pooling in YOLOv3-tiny does. pad_t, pad_b, pad_l and pad_r pad each side by itself.
 Source: Caffe's pooling_layer.cpp; stochastic pooling: pooling_layer.cu; AVE_EXC_PAD and AVE_TF: Synopsys' pooling_layer.cpp;
 avg_include_pad: Intel's mkldnn_pooling_layer.cpp, which leaves padding out unless it is true.
 """
@@ -20,7 +22,7 @@ from minicaffe.cuda.device import launch_blocks
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind
 from minicaffe.layer import Costs
-from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, read_sizes, rounds_down
+from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, read_pads, read_sizes, rounds_down, same_pads
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 from minicaffe.reads import Axis, whole
@@ -44,6 +46,7 @@ class Pooling(Forked):
     bottom: x (N, C, H, W). top: y (N, C, PH, PW); with MAX optionally the mask (N, C, PH, PW), the index h * W + w of
     the first maximum.
     STOCHASTIC draws a pixel in TRAIN, and gives the expectation in TEST.
+    pad_type: 1 and pad_t, pad_b, pad_l, pad_r are Synopsys'.
     In a net of Intel's avg_include_pad is false unless given, as in its MKL engines, with a warning where it counts.
     Raises LayerError when kernel, stride or pad are given twice, half or out of range, round_mode and ceil_mode
     contradict each other, or no window fits.
@@ -69,7 +72,8 @@ class Pooling(Forked):
         if len(top) > 1 and self.method != MAX:
             raise self.error("only MAX pooling has a second top, the mask", "top[1]")
         self.sizes = self._kernel, self._stride, self._pad = read_sizes(self, param)
-        self.floor = rounds_down(self, param)
+        self._pads = read_pads(self, param, self._pad)
+        self.floor = rounds_down(self, param) or self._pads is None
         if self.method == MAX:
             self.uses_kernels = (methods.max_pool_places,) if len(top) > 1 else (), (methods.max_pool_gradient,)
 
@@ -89,15 +93,25 @@ class Pooling(Forked):
             raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
         param, spatial = self.param.pooling_param, shape[2:]
         kernel = spatial if param.global_pooling else self._kernel  # in each reshape, because the map's size may change
-        self.rows, self.columns = pool_axes(spatial, kernel, self._stride, self._pad, self.floor, self.counts_padding)
+        sizes = zip(spatial, kernel, self._stride, strict=True)
+        pads = self._pads or tuple(same_pads(*sizes_of_axis) for sizes_of_axis in sizes)
+        self.rows, self.columns = pool_axes(spatial, kernel, self._stride, pads, self.floor, self.counts_padding)
         pooled = (self.rows.pooled, self.columns.pooled)
         if min(pooled) < 1 or min(spatial) < 1:
             raise self.error(
-                f"no window of {kernel[0]}x{kernel[1]} fits a map of {spatial[0]}x{spatial[1]} with pad {self._pad}",
+                f"no window of {kernel[0]}x{kernel[1]} fits a map of {spatial[0]}x{spatial[1]} with pad {self._pad_text()}",
                 "pooling_param",
             )
         for blob in top:
             blob.reshape(*shape[:2], *pooled)
+
+    def _pad_text(self) -> str:
+        return str(self._pad if self.has_even_pads else ((self.rows.pad, self.rows.end), (self.columns.pad, self.columns.end)))
+
+    @property
+    def has_even_pads(self) -> bool:
+        """Return whether each axis has as much padding after the map as before it, for maps of any size."""
+        return self._pads is not None and all(before == after for before, after in self._pads)
 
     def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
         if self.param.pooling_param.global_pooling:
@@ -172,14 +186,15 @@ class Pooling(Forked):
             self.launch(kernel, windows, windows, x, *self._geometry(), *results)
 
     def _geometry(self) -> tuple[int, ...]:
-        """Return the kernels' H, W, PH, PW, kernel, stride and pad on both axes, and counts_padding.
+        """Return the kernels' H, W, PH, PW, kernel, stride, pad before and after on both axes, and counts_padding.
 
         The kernel is at most the padded map.
         """
         r, c = self.rows, self.columns
         # The sum of a place and the kernel must fit an int.
-        kernel = min(r.kernel, r.size + 2 * r.pad), min(c.kernel, c.size + 2 * c.pad)
-        return r.size, c.size, r.pooled, c.pooled, *kernel, r.stride, c.stride, r.pad, c.pad, int(self.counts_padding)
+        kernel = min(r.kernel, r.size + r.pad + r.end), min(c.kernel, c.size + c.pad + c.end)
+        pads = r.pad, c.pad, r.end, c.end
+        return r.size, c.size, r.pooled, c.pooled, *kernel, r.stride, c.stride, *pads, int(self.counts_padding)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:

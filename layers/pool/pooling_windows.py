@@ -1,9 +1,11 @@
 """Caffe's pooling windows on one axis, and reductions over windows, axis by axis.
 
-    pooled = ceil((size + 2 pad - kernel) / stride) + 1, less 1 where either axis is padded and the last window would start
+    pooled = ceil((size + pad + end - kernel) / stride) + 1, less 1 where either axis is padded and the last window would start
              past size + pad - 1
-    window i covers [i * stride - pad, min(i * stride - pad + kernel, size + pad)), clipped to [0, size)
-Source: Caffe's pooling_layer.cpp. A window may be empty (neither axis padded, stride > kernel, last window past the map).
+    window i covers [i * stride - pad, min(i * stride - pad + kernel, size + end)), clipped to [0, size)
+end: the padding after the map, which is pad but for pad_type and pad_l, pad_r, pad_t and pad_b.
+Source: Caffe's pooling_layer.cpp, and Synopsys'.
+A window may be empty (neither axis padded, stride > kernel, last window past the map).
 
 Kernel, stride and padding of a Pooling layer, read from its pooling_param and checked.
 """
@@ -26,6 +28,9 @@ from minicaffe.threads import Scratch
 Index = tuple[EllipsisType, slice, slice]
 """An index of the last two axes."""
 
+Pair = tuple[int, int]
+"""A size on both axes, or of the padding before and after the map."""
+
 LOWEST = float(-np.finfo(np.float32).max)
 """The maximum of an empty window. A pixel that is not above it (NaN, -inf) never wins."""
 
@@ -41,7 +46,7 @@ class PoolAxis:
     """The windows on one axis of `size` pixels.
 
     floor: their number is rounded down, not up; clip: a window that would start past size + pad - 1 is left out;
-    counts_padding: an average divides by a length that includes padding.
+    counts_padding: an average divides by a length that includes padding; after: the padding after the map, -1 for pad.
     """
 
     size: int
@@ -51,11 +56,17 @@ class PoolAxis:
     floor: bool = False
     clip: bool = False
     counts_padding: bool = True
+    after: int = -1
+
+    @property
+    def end(self) -> int:
+        """Return the padding after the map."""
+        return self.pad if self.after < 0 else self.after
 
     @property
     def pooled(self) -> int:
         """Return the number of windows; below 1 if the map is too small."""
-        room = self.size + 2 * self.pad - self.kernel
+        room = self.size + self.pad + self.end - self.kernel
         pooled = (room // self.stride if self.floor else -(-room // self.stride)) + 1
         # As in Caffe, the last window must start on the map, not in the padding after it.
         return pooled - (self.clip and (pooled - 1) * self.stride >= self.size + self.pad)
@@ -94,7 +105,7 @@ class PoolAxis:
     def spans(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return each window's first pixel and one past its last (pooled,), before they are clipped to [0, size)."""
         start = np.arange(self.pooled) * self.stride - self.pad
-        return start, np.minimum(start + self.kernel, self.size + self.pad)
+        return start, np.minimum(start + self.kernel, self.size + self.end)
 
     def lengths(self, dtype: DTypeLike) -> Array:
         """Return each window's length for the average: (pooled,); 0 or less if it is empty."""
@@ -108,15 +119,19 @@ def pool_axes(
     spatial: Sequence[int],
     kernel: Sequence[int],
     stride: Sequence[int],
-    pad: Sequence[int],
+    pads: Sequence[Pair],
     floor: bool,
     counts_padding: bool = True,
 ) -> tuple[PoolAxis, PoolAxis]:
-    """Return the windows of a map on its rows and on its columns. Padding on either axis clips both, as in Caffe."""
+    """Return the windows of a map on its rows and on its columns. pads: before and after the map, on each axis.
+
+    Padding on either axis clips both, as in Caffe.
+    """
+    clip = any(map(any, pads))
     rows, columns = (
         # Cap the stride, to keep integers small: with a stride past the padded map, the second window is empty anyway.
-        PoolAxis(size, k, min(s, max(size + 2 * p, k) + 1), p, floor, any(pad), counts_padding)
-        for size, k, s, p in zip(spatial, kernel, stride, pad, strict=True)
+        PoolAxis(size, k, min(s, max(size + sum(pad), k) + 1), pad[0], floor, clip, counts_padding, pad[1])
+        for size, k, s, pad in zip(spatial, kernel, stride, pads, strict=True)
     )
     return rows, columns
 
@@ -216,10 +231,6 @@ def maps_at_once(size: int) -> int:
     return max(1, BLOCK_BYTES // max(1, size))
 
 
-Pair = tuple[int, int]
-"""A size on both axes."""
-
-
 def read_sizes(layer: Layer, param: caffe_pb2.PoolingParameter) -> tuple[Pair, Pair, Pair]:
     """Return kernel ((0, 0): the whole map), stride and pad.
 
@@ -244,6 +255,41 @@ def read_sizes(layer: Layer, param: caffe_pb2.PoolingParameter) -> tuple[Pair, P
     if any(pad) and any(p >= k for p, k in zip(pad, kernel)):  # otherwise a window could lie in the padding alone
         raise layer.error(f"pad {pad} must be smaller than the kernel {kernel}", "pooling_param.pad")
     return kernel, stride, pad
+
+
+def read_pads(layer: Layer, param: caffe_pb2.PoolingParameter, pad: Pair) -> tuple[Pair, Pair] | None:
+    """Return the padding before and after the map, on each axis; None for pad_type: 1, with which it depends on the size.
+
+    pad: that of read_sizes. Raises LayerError for paddings given twice, and for an unknown pad_type.
+    """
+    sides = [f for f in ("pad_l", "pad_r", "pad_t", "pad_b") if getattr(param, f)]
+    other = [f for f in ("pad_type", "pad", "pad_h", "pad_w") if param.HasField(f)]
+    if param.pad_type > 1:
+        raise layer.error(f"pad_type must be 0, or 1 for TensorFlow's SAME, got {param.pad_type}", "pooling_param.pad_type")
+    if (sides and other) or (other[:1] == ["pad_type"] and len(other) > 1):
+        given = " and ".join([*sides[:1], *other][:2])
+        raise layer.error(f"{given} are both given: give one kind of padding", f"pooling_param.{other[0]}")
+    if (sides or param.pad_type) and param.global_pooling:
+        field = sides[0] if sides else "pad_type"
+        raise layer.error(f"global_pooling needs pad 0, got {field}", f"pooling_param.{field}")
+    if (sides or param.pad_type) and param.pool == caffe_pb2.PoolingParameter.STOCHASTIC:
+        field = sides[0] if sides else "pad_type"
+        raise layer.error("padding is for MAX and AVE pooling, not for STOCHASTIC", f"pooling_param.{field}")
+    if param.pad_type:
+        return None
+    for field in sides:  # otherwise a window could lie in the padding alone
+        kernel = param.kernel_size or (param.kernel_w if field in ("pad_l", "pad_r") else param.kernel_h)
+        if getattr(param, field) >= kernel:
+            raise layer.error(
+                f"{field} {getattr(param, field)} must be smaller than the kernel's {kernel}", f"pooling_param.{field}"
+            )
+    return ((param.pad_t, param.pad_b), (param.pad_l, param.pad_r)) if sides else ((pad[0],) * 2, (pad[1],) * 2)
+
+
+def same_pads(size: int, kernel: int, stride: int) -> Pair:
+    """Return the padding before and after an axis with which ceil(size / stride) windows fit: TensorFlow's SAME."""
+    pad = max(kernel - (size % stride or stride), 0)
+    return pad // 2, pad - pad // 2
 
 
 def is_average(param: caffe_pb2.PoolingParameter) -> bool:

@@ -130,15 +130,15 @@ class AnchorTarget(StandIn):
         return LABELS, TARGETS, INSIDE, OUTSIDE
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.anchors, self.stride = self.given_anchors()
+        self.anchors, self.stride = self.given_anchors(bottom[0])
         self.border = layer_parameters(self).get("allowed_border", 0)
         if isinstance(self.border, bool) or not isinstance(self.border, int | float):
             raise self.error(f"param_str: allowed_border must be a number, got {self.border!r}", "python_param.param_str")
         self.train = self.settings.train
 
-    def given_anchors(self) -> tuple[Array, int]:
-        """Return the anchors (A, 4) around one position, and the stride in pixels."""
-        return layer_anchors(self)
+    def given_anchors(self, scores: Blob) -> tuple[Array, int]:
+        """Return the anchors (A, 4) around one position, and the stride in pixels. scores: (1, 2 A, H, W)."""
+        return layer_anchors(self, scores)
 
     def counting(self, anchors: Array, image: Array) -> NDArray[np.intp]:
         """Return the indices of the anchors (N, 4) to match: those inside the image (height, width)."""

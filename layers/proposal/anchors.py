@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Array
+from minicaffe.blob import Array, Blob
 
 from .param_str import StandIn, layer_parameters, whole_parameter
 
@@ -55,13 +55,14 @@ def by_channel(values: Array, height: int, width: int) -> Array:
     return channels
 
 
-def layer_anchors(layer: StandIn) -> tuple[Array, int]:
-    """Return the anchors (A, 4) and the stride that a layer's param_str gives.
+def layer_anchors(layer: StandIn, scores: Blob) -> tuple[Array, int]:
+    """Return the anchors (A, 4) and the stride that a layer's param_str gives, or the settings for keys that it lacks.
 
     Its keys are feat_stride, and optionally base_size, scales and ratios. Warns if the model's own generate_anchors.py makes
-    other anchors.
+    other anchors. scores: (1, 2 A, H, W).
     """
-    values = layer_parameters(layer)
+    written = layer_parameters(layer)
+    values = layer.anchor_values(written, scores.shape[1] if len(scores.shape) == 4 else 0)
     stride = whole_parameter(layer, values, "feat_stride")
     lists = {}
     for key, default in (("scales", (8, 16, 32)), ("ratios", (0.5, 1, 2))):
@@ -76,7 +77,8 @@ def layer_anchors(layer: StandIn) -> tuple[Array, int]:
         raise layer.error(message, "python_param.param_str")
     base_size = whole_parameter(layer, {"base_size": 16, **values}, "base_size")
     anchors = generate_anchors(base_size, **lists)
-    layer.warn_of_other_anchors(anchors)
+    if values is written:
+        layer.warn_of_other_anchors(anchors)
     return anchors, stride
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.errors import Error, nearest
+from minicaffe.errors import Error, nearest, pasted, ways
 from minicaffe.formats.param_str import read_yaml
 from minicaffe.layer import Layer
 from minicaffe.layers.python.python import own_module
@@ -56,10 +56,18 @@ class StandIn(Layer):
         return ()
 
     def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
-        layer_parameters(self)
+        self.check_param_str()
         if self.param.type == "Python":  # the originals fill their tops by position
             self._check_tops()
         super().connect(bottom, top, is_set_up)
+
+    def check_param_str(self) -> None:
+        """Raise LayerError for a param_str that the layer cannot read: here one that is no mapping, or has unknown keys."""
+        layer_parameters(self)
+
+    def given_text(self) -> str:
+        """Return param_str; what a caller has set since construction as param_str or param_str_ takes precedence."""
+        return self.param_str if self.param_str != self.param.python_param.param_str else self.param_str_
 
     def _check_tops(self) -> None:
         tops = self.param.top
@@ -74,12 +82,17 @@ class StandIn(Layer):
                 )
                 raise self.error(message, f"top[{i}]")
 
+    @property
+    def takes_anchors(self) -> bool:
+        """True for a Python layer that makes anchors of numbers."""
+        return "scales" in self.param_keys and self.param.type == "Python"
+
     def anchors_hint(self, channels: int) -> str:
         """Return advice on the anchors for this many channels of scores, for a layer that makes them from param_str.
 
         The model's own generate_anchors.py, next to the prototxt or in its repository, gives the param_str to write.
         """
-        if "scales" not in self.param_keys or self.param.type != "Python":
+        if not self.takes_anchors:
             return ""
         found = own_defaults(self.source.place.file) if self.source else None
         if found is None:
@@ -94,7 +107,23 @@ class StandIn(Layer):
         if fits is None:
             listed = ", ".join(f"{name} {numbers}" for name, numbers in found.numbers.items())
             return f"; {found.file} has {listed}, which do not make {channels // 2} anchors; {self.own_module()}"
-        return f'; by {found.file} write param_str: "{fits}"; or {self.own_module()}'
+        option = ways(f"--anchors {pasted(str(found.file), path=True)}")
+        return f'; by {found.file} write param_str: "{fits}"{option and f", or give {option}"}; or {self.own_module()}'
+
+    def anchor_values(self, values: dict[str, Any], channels: int) -> dict[str, Any]:
+        """Return param_str's values with the anchors of the settings that it lacks. channels: of the scores.
+
+        The scales may be proposal_layer.py's instead, which passes its own to a generate_anchors.py.
+        """
+        settings = self.settings
+        given: dict[str, list[float]] = {"ratios": list(settings.anchor_ratios), "scales": list(settings.anchor_scales)}
+        own = {name: numbers for name, numbers in given.items() if numbers}
+        if settings.anchor_base_size != DEFAULTS["base_size"]:
+            own["base_size"] = [settings.anchor_base_size]
+        if not own:
+            return values
+        fits = fitting(own, values, ("feat_stride", *NAMES), channels // 2)
+        return fits or {**own, **({"base_size": settings.anchor_base_size} if "base_size" in own else {}), **values}
 
     def warn_of_other_anchors(self, anchors: Array) -> None:
         """Warn if the model's own generate_anchors.py makes as many anchors as these (A, 4), but different ones."""
@@ -123,11 +152,9 @@ class StandIn(Layer):
 def layer_parameters(layer: StandIn) -> dict[str, Any]:
     """Return a layer's param_str as a dict.
 
-    An attribute param_str or param_str_ set since construction takes precedence. Raises LayerError for text that is not a
-    mapping, and for keys that the layer does not know.
+    Raises LayerError for text that is not a mapping, and for keys that the layer does not know.
     """
-    written = layer.param.python_param.param_str
-    text = layer.param_str if layer.param_str != written else layer.param_str_
+    text = layer.given_text()
     try:
         values = read_yaml(text)
     except Error as error:

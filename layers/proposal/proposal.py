@@ -132,7 +132,7 @@ class Proposal(DynamicTops, Forked, StandIn):
         if self.by_param:
             self._setup_by_param(top)
             return
-        self.anchors, self.stride = self.given_anchors()
+        self.anchors, self.stride = self.given_anchors(bottom[0])
         self.limits = limits_of(self.settings, self.phase)
         train = self.settings.train
         self.unnormalise = self.phase == TRAIN and train.rpn_normalize_targets
@@ -143,9 +143,9 @@ class Proposal(DynamicTops, Forked, StandIn):
         if len(top) > 1:
             top[1].reshape(1, 1)
 
-    def given_anchors(self) -> tuple[Array, int]:
-        """Return the anchors (A, 4) around one position, and the stride in pixels."""
-        return layer_anchors(self)
+    def given_anchors(self, scores: Blob) -> tuple[Array, int]:
+        """Return the anchors (A, 4) around one position, and the stride in pixels. scores: (1, 2 A, H, W)."""
+        return layer_anchors(self, scores)
 
     def _setup_by_param(self, top: Sequence[Blob]) -> None:
         whose = self.choose_by_fork()

@@ -1,6 +1,6 @@
 """Python: a layer written in Python, named by python_param.module and .layer. Source: Caffe's python_layer.hpp.
 
-    the four modules of py-faster-rcnn and py-R-FCN, and some of ENet's, FPN's, CTPN's, MNC's and SSH's  ->  the built-in layers
+    the four modules of py-faster-rcnn and py-R-FCN, and some of other repositories  ->  the built-in layers
     a class given to minicaffe.register              ->  that class
     a module given to minicaffe.allow_module         ->  imported, and the class taken from it
 
@@ -31,6 +31,8 @@ from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import Kinds
 
+DETECTNET, CLUSTERING = "caffe.layers.detectnet", "minicaffe.layers.forks.detectnet.clustering"
+
 STAND_INS: Kinds[tuple[str, str]] = Kinds(
     {
         ("rpn.proposal_layer", "ProposalLayer"): "minicaffe.layers.proposal.proposal:Proposal",
@@ -44,6 +46,10 @@ STAND_INS: Kinds[tuple[str, str]] = Kinds(
         ("pylayer.stage_bridge_layer", "StageBridgeLayer"): "minicaffe.layers.forks.mnc:MNCStageBridge",
         ("SSH.layers.proposal_layer", "ProposalLayer"): "minicaffe.layers.forks.ssh:SSHProposal",
         ("SSH.layers.anchor_target_layer", "AnchorTargetLayer"): "minicaffe.layers.forks.ssh:SSHAnchorTarget",
+        (f"{DETECTNET}.clustering", "ClusterGroundtruth"): f"{CLUSTERING}:ClusterGroundtruth",
+        (f"{DETECTNET}.clustering", "ClusterDetections"): f"{CLUSTERING}:ClusterDetections",
+        (f"{DETECTNET}.mean_ap", "ScoreDetections"): f"{CLUSTERING}:ScoreDetections",
+        (f"{DETECTNET}.mean_ap", "mAP"): f"{CLUSTERING}:MeanAP",
         ("spatial_dropout", "SpatialDropoutLayer"): "minicaffe.layers.neuron.dropout:SpatialDropout",
     }
 )

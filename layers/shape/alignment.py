@@ -22,7 +22,7 @@ from minicaffe.layers.conv.im2col import Im2col
 from minicaffe.layers.pool.pooling import Pooling
 
 from .concat import Concat
-from .crop import BVLC, LONGJON, Crop
+from .crop import BVLC, LONGJON, AutoCrop, Crop
 
 Map = tuple[int | None, Any, Any]
 """axis, and a and b: one value, or one for each axis after it."""
@@ -139,12 +139,15 @@ def _align(layer: Crop, found: Map | None, bottom: Sequence[Blob]) -> None:
 
 
 def settle_crops(nodes: Sequence[Node]) -> None:
-    """Make a net's Crops without crop_param all longjon's or all BVLC's.
+    """Align a net's AutoCrops, and make its Crops without crop_param all longjon's or all BVLC's.
 
     Without a fork they are longjon's if its Caffe has offsets for every one, and no layer has BVLC's field. Raises LayerError
-    in a net of longjon's whose bottoms do not align.
+    in a net of longjon's whose bottoms do not align, and for an AutoCrop.
     """
-    crops = [(i, node.layer) for i, node in enumerate(nodes) if isinstance(node.layer, Crop)]
+    _align_automatic(nodes)
+    crops = [
+        (i, node.layer) for i, node in enumerate(nodes) if isinstance(node.layer, Crop) and not isinstance(node.layer, AutoCrop)
+    ]
     bare = {i: layer for i, layer in crops if not layer.param.HasField("crop_param")}
     if not bare:
         return
@@ -163,6 +166,17 @@ def settle_crops(nodes: Sequence[Node]) -> None:
         if not layer.choice:
             layer.choose(BVLC if bvlcs else LONGJON, bvlcs or "whole offsets align the bottoms of every Crop")
         layer.reshape_pass(nodes[i].bottoms, nodes[i].tops)
+
+
+def _align_automatic(nodes: Sequence[Node]) -> None:
+    """Align the AutoCrops without crop_param. Raises LayerError for one whose bottoms do not align."""
+    for i, node in enumerate(nodes):
+        if isinstance(node.layer, AutoCrop) and not node.layer.param.HasField("crop_param"):
+            try:
+                _align(node.layer, alignment(nodes[:i], *node.bottom_names[:2]), node.bottoms)
+            except Error as error:
+                raise node.layer.error(f"{error}; give offsets, as in crop_param {{ offset: 0 }}", "bottom") from error
+            node.layer.reshape_pass(node.bottoms, node.tops)
 
 
 def _align_all(nodes: Sequence[Node], crops: Mapping[int, Crop]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from minicaffe.blob import Array, Blob
 from minicaffe.forked import Forked
@@ -35,8 +36,8 @@ class Crop(Forked):
     param_block = ("crop_param",)
     weight_names = ()
     copies = (0, 0)
-    kinds = (
-        Kind(BVLC, ("bvlc",), "crop_param, else offset 0"),
+    kinds: ClassVar[tuple[Kind, ...]] = (
+        Kind(BVLC, ("bvlc", "rcf"), "crop_param, else offset 0"),
         Kind(LONGJON, ("longjon", "hed", "crfrnn"), "offsets that align the bottoms"),
     )
 
@@ -103,6 +104,23 @@ class Crop(Forked):
             bottom[0].zero_diff()
             dy, dx = top[0].device_diff("read"), bottom[0].device_diff("update") + self._start(bottom[0])
             self.launch("permute.scatter", top[0].count, top[0].count, *self._axes(bottom[0], top[0]), dy, dx)
+
+
+class AutoCrop(Crop):
+    """y = x, its height and width cut to the second bottom's, at the offsets that align the two.
+
+    longjon's Crop under another name. Source: yun-liu/RCF's auto_crop_layer.cpp.
+
+    alignment.settle_crops puts the offsets into crop_param; a prototxt may give them there.
+    bottom: x (N, C, H, W), reference (..., h, w) with as many axes. top: y (N, C, h, w).
+    Raises LayerError as Crop does, and where no offsets align the bottoms.
+    """
+
+    type = "AutoCrop"
+    kinds = ()
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._tables = {}
 
 
 class Padding(Layer):

@@ -83,7 +83,29 @@ class Taps:
 
     def bands(self, dtype: np.dtype[np.floating], width: int, *, transposed: bool = False) -> list[Band]:
         """Return the matrix of the shares (out, size), or its transpose, in bands of width rows without the zeros around."""
-        return _bands(self.size, self.out, dtype.char, width, transposed)
+        return _bands(self, dtype.char, width, transposed)
+
+    def reads(self, start: int) -> Axis:
+        """Return the one or two places next to each position, on an axis that begins with `start` places more."""
+        stride, divisor = (self.size - 1, self.out - 1) if self.out > 1 else (0, 1)
+        return Axis(stride, divisor, (start - 1) * divisor + 1, (start + 1) * divisor - 1)
+
+
+class ClampedTaps(Taps):
+    """Taps at (i + 0.5) * size / out - 0.5, at least 0 and at most size - 1, as in OpenCV's INTER_LINEAR."""
+
+    @property
+    def ratio(self) -> np.float32:
+        ratio: np.float32 = np.float32(self.size) / np.float32(self.out)
+        return ratio
+
+    def _places(self) -> NDArray[np.float32]:
+        places = np.float64(self.ratio) * (np.arange(self.out) + 0.5) - 0.5
+        return np.asarray(np.clip(places.astype(np.float32), 0, self.size - 1))
+
+    def reads(self, start: int) -> Axis:
+        middle = self.size + (2 * start - 1) * self.out  # position i lies at (2 i size + middle) / (2 out)
+        return Axis(2 * self.size, 2 * self.out, middle - 2 * self.out + 1, middle + 2 * self.out - 1)
 
 
 Run = tuple[slice, slice, slice]
@@ -106,8 +128,8 @@ BLENDED = 1 << 16
 
 
 @lru_cache(maxsize=64)
-def _bands(size: int, out: int, dtype: str, width: int, transposed: bool) -> list[Band]:
-    taps = Taps(size, out)
+def _bands(taps: Taps, dtype: str, width: int, transposed: bool) -> list[Band]:
+    size, out = taps.size, taps.out
     to, source = np.tile(np.arange(out), 2), np.concatenate([taps.before, taps.after])
     shares = np.concatenate(taps.shares(np.dtype(dtype)))
     if transposed:
@@ -275,7 +297,65 @@ def _each_maps(how: Resizing, maps: int, step: Callable[[Index], None]) -> None:
     each_block((maps,), step, max(1, 2 * threads.BLOCK // within))
 
 
-class Interp(Layer):
+class ResizedMaps(Layer):
+    """Maps resized bilinearly. Subclasses define sizes, and taps for other positions than Interp's.
+
+    bottom: x (N, C, H, W). top: y (N, C, OH, OW). Raises LayerError for a bottom of other than 4 axes or without pixels, and
+    for sizes below 1.
+    """
+
+    num_bottom = 1
+    num_top = 1
+    weight_names = ()
+    copies = (0, 0)
+    uses_kernels = ((resize,), (resize_backward,))
+    pads = 0, 0
+    rows: Taps
+    columns: Taps
+
+    def sizes(self, height: int, width: int) -> tuple[int, int]:
+        """Return OH and OW for maps of this size."""
+        raise NotImplementedError
+
+    def taps(self, size: int, out: int) -> Taps:
+        """Return the positions on an axis."""
+        return Taps(size, out)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.rows = self.columns = Taps(0, 0)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        if len(shape) != 4:
+            raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
+        height, width = (size + sum(self.pads) for size in shape[2:])
+        if min(height, width) < 1:
+            raise self.error(f"pads {self.pads} leave nothing of a map of {shape[2]}x{shape[3]}", self.param_block[0])
+        sizes = self.sizes(height, width)
+        if min(sizes) < 1:
+            raise self.error(f"a map of {height}x{width} would become {sizes[0]}x{sizes[1]}", self.param_block[0])
+        axes = self.taps(height, sizes[0]), self.taps(width, sizes[1])
+        top[0].reshape(*shape[:2], *sizes)
+        if axes != (self.rows, self.columns):  # for equal sizes, keep what the taps have computed
+            self.rows, self.columns = axes
+
+    @property
+    def how(self) -> Resizing:
+        """Return how maps are resized."""
+        return Resizing(self.pads, self.rows, self.columns)
+
+    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
+        return tuple(taps.reads(-self.pads[0]) for taps in (self.rows, self.columns))
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        resize(bottom[0].data, self.how, top[0].data)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            resize_backward(top[0].diff, self.how, bottom[0].diff)
+
+
+class Interp(ResizedMaps):
     """x, cropped by -pad_beg rows and columns at the start and -pad_end at the end, then resized bilinearly.
 
     shrink_factor s: (H - 1) / s + 1 rows; zoom_factor z: H + (H - 1) (z - 1); both: shrunk, then zoomed; else height and width.
@@ -284,19 +364,12 @@ class Interp(Layer):
     """
 
     type = "Interp"
-    num_bottom = 1
-    num_top = 1
     param_block = ("interp_param",)
-    weight_names = ()
-    copies = (0, 0)
-    uses_kernels = ((resize,), (resize_backward,))
-    rows: Taps
-    columns: Taps
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
         param = self.param.interp_param
         self.pads = param.pad_beg, param.pad_end
-        self.rows = self.columns = Taps(0, 0)
         if max(self.pads) > 0:
             raise self.error(f"pad_beg and pad_end must be <= 0 (they crop), got {self.pads}", "interp_param")
         factors = [param.HasField(name) for name in ("shrink_factor", "zoom_factor")]
@@ -306,46 +379,12 @@ class Interp(Layer):
             if getattr(param, name) < 1:
                 raise self.error(f"{name} must be > 0, got {getattr(param, name)}", f"interp_param.{name}")
 
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        shape = bottom[0].shape
-        if len(shape) != 4:
-            raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
-        sizes = [size + sum(self.pads) for size in shape[2:]]
-        if min(sizes) < 1:
-            raise self.error(f"pads {self.pads} leave nothing of a map of {shape[2]}x{shape[3]}", "interp_param")
-        axes = tuple(Taps(size, self.resized(size, axis)) for axis, size in enumerate(sizes))
-        top[0].reshape(*shape[:2], *(taps.out for taps in axes))
-        if axes != (self.rows, self.columns):  # for equal sizes, keep what the taps have computed
-            self.rows, self.columns = axes
-
-    @property
-    def how(self) -> Resizing:
-        """Return how maps are resized."""
-        return Resizing(self.pads, self.rows, self.columns)
-
-    def resized(self, size: int, axis: int) -> int:
-        """Return to how many rows (axis 0) or columns (axis 1) `size` is resized."""
+    def sizes(self, height: int, width: int) -> tuple[int, int]:
         param = self.param.interp_param
         if not (param.HasField("shrink_factor") or param.HasField("zoom_factor")):
-            return param.width if axis else param.height
-        size = (size - 1) // param.shrink_factor + 1
-        return size + (size - 1) * (param.zoom_factor - 1)
-
-    def reads(self, bottom: Sequence[Blob], top: Sequence[Blob], b: int = 0, t: int = 0) -> tuple[Axis, ...] | None:
-        axes = []
-        for taps in (self.rows, self.columns):  # the one or two places next to its own
-            stride, divisor = (taps.size - 1, taps.out - 1) if taps.out > 1 else (0, 1)
-            start = -self.pads[0]
-            axes.append(Axis(stride, divisor, (start - 1) * divisor + 1, (start + 1) * divisor - 1))
-        return tuple(axes)
-
-    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        resize(bottom[0].data, self.how, top[0].data)
-
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        if not propagate_down[0]:
-            return
-        resize_backward(top[0].diff, self.how, bottom[0].diff)
+            return param.height, param.width
+        height, width = ((size - 1) // param.shrink_factor + 1 for size in (height, width))
+        return height + (height - 1) * (param.zoom_factor - 1), width + (width - 1) * (param.zoom_factor - 1)
 
     def _geometry(self, x: Blob) -> tuple[int, ...]:
         """Return the kernels' H, W, first row and column, H' and W' after the crop, OH, OW."""

@@ -1,10 +1,10 @@
 """Layers that give a blob another shape.
 
-PixelShuffle: Reshape with Synopsys' pixelshuffler, which moves the channels into a finer map.
+PixelShuffle, which brocolli's Caffe has as a type and Synopsys' as a Reshape, moves the channels into a finer map:
 
-    y[n, c, h r + i, w r + j] = x[n, (c r + i) r + j, h, w]        r = pixelshuffler
+    y[n, c, h r + i, w r + j] = x[n, (c r + i) r + j, h, w]        r = upscale_factor, or pixelshuffler
 
-Source: Shi et al., ESPCN (arXiv:1609.05158); synopsys-caffe's reshape_layer.cpp.
+Source: Shi et al., ESPCN (arXiv:1609.05158); inisis/caffe's pixelshuffle_layer.cpp; synopsys-caffe's reshape_layer.cpp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minicaffe.reads import Axis
 class Reshape(Layer):
     """The bottom with num_axes axes from `axis` on (default: all) replaced by shape.dim: 0 copies an axis, -1 is inferred.
 
-    Nothing is copied. With Synopsys' pixelshuffler it is another layer, PixelShuffle. Source: Caffe's reshape_layer.hpp.
+    Nothing is copied. With Synopsys' pixelshuffler it is another layer, ShufflingReshape. Source: Caffe's reshape_layer.hpp.
 
     axis may be negative, -1 being the place after the last axis; num_axes -1 means all that follow, 0 inserts axes.
     bottom: x (any shape). top: y, x's memory (data and diff) in the new shape.
@@ -42,7 +42,7 @@ class Reshape(Layer):
 
     @classmethod
     def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
-        return PixelShuffle if param.reshape_param.pixelshuffler != 1 else cls
+        return ShufflingReshape if param.reshape_param.pixelshuffler != 1 else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         dims = list(self.param.reshape_param.shape.dim)
@@ -151,32 +151,45 @@ class Flatten(Layer):
 
 
 class PixelShuffle(Rearranged):
-    """Each r x r channels as one map r times as high and wide. reshape_param's other fields have no effect.
+    """Each r x r channels as one map r times as high and wide. r is upscale_factor.
 
-    bottom: x (N, C, H, W). top: y (N, C / r^2, H r, W r). Raises LayerError when x has not four axes, pixelshuffler is below
-    1, or its square does not divide C.
+    bottom: x (N, C, H, W). top: y (N, C / r^2, H r, W r). Raises LayerError when x has not four axes, r is missing or below 1,
+    or its square does not divide C.
     """
 
-    type = "Reshape"
-    param_block = ("reshape_param",)
+    type = "PixelShuffle"
+    param_block = ("pixelshuffle_param",)
+    field = "pixelshuffle_param.upscale_factor"
+    """r's field."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().setup(bottom, top)
-        self.factor = self.param.reshape_param.pixelshuffler
+        block, self.name_of_factor = self.field.split(".")
+        self.factor: int = getattr(getattr(self.param, block), self.name_of_factor)
         if self.factor < 1:
-            raise self.error(f"pixelshuffler must be > 0, got {self.factor}", "reshape_param.pixelshuffler")
+            raise self.error(f"{self.name_of_factor} must be > 0, got {self.factor}", self.field)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape, r = bottom[0].shape, self.factor
         if len(shape) != 4:
-            raise self.error(f"with pixelshuffler x must be (N, C, H, W), got shape {shape}", "bottom[0]")
+            raise self.error(f"with {self.name_of_factor} x must be (N, C, H, W), got shape {shape}", "bottom[0]")
         n, c, h, w = shape
         if c % (r * r):
-            wrong = f"pixelshuffler {r} needs a multiple of {r * r} channels, got {c}"
-            raise self.error(wrong, "reshape_param.pixelshuffler")
+            raise self.error(f"{self.name_of_factor} {r} needs a multiple of {r * r} channels, got {c}", self.field)
         top[0].reshape(n, c // (r * r), h * r, w * r)
 
     def arranged(self, x: Array) -> Array:
         (n, c, h, w), r = x.shape, self.factor
         view: Array = x.reshape(n, c // (r * r), r, r, h, w).transpose(0, 1, 4, 2, 5, 3)
         return view
+
+
+class ShufflingReshape(PixelShuffle):
+    """PixelShuffle as Synopsys' Caffe writes it. r is pixelshuffler; reshape_param's other fields have no effect.
+
+    bottom: x (N, C, H, W). top: y (N, C / r^2, H r, W r).
+    """
+
+    type = "Reshape"
+    param_block = ("reshape_param",)
+    field = "reshape_param.pixelshuffler"

@@ -105,6 +105,7 @@ def import_command(options: ImportOptions) -> None:
     check_apart("--out", out_net, "--out", out_weights)
     imported = import_onnx(model, dict(options.shapes), options.until)
     net = imported.net(options.settings, options.fork or "")
+    options.check_net(net)
     _print_imported(imported)
     with replacing(out_net) as net_draft, replacing(out_weights) as weights_draft:
         net_draft.write_text(to_text(imported.param), encoding="utf-8")
@@ -188,7 +189,7 @@ class MergeBnOptions(ShapeOptions, StateOptions):
 
 @with_options(MergeBnOptions)
 def merge_bn_command(options: MergeBnOptions) -> None:
-    """Fold the BatchNorm, BN, Scale and Bias layers of the prototxt NET and its WEIGHTS into the convolutions before them.
+    """Fold BatchNorm, BN, CuDNNBatchNorm, Scale and Bias of the prototxt NET and its WEIGHTS into the convolutions before them.
 
     The written files hold the TEST net without these layers, in Caffe's format, with the same outputs. --shape is for --check.
 
@@ -246,7 +247,7 @@ def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
 def _print_merged(merged: Merged, before: int, after: int) -> None:
     gone = sum(map(len, merged.folded.values()))
     if not (gone or merged.left):
-        echo("the net has no BatchNorm, BN, Scale or Bias layer: written unchanged")
+        echo("the net has no BatchNorm, BN, CuDNNBatchNorm, Scale or Bias layer: written unchanged")
         return
     echo(f"{gone} layers folded into {len(merged.folded)}; {len(merged.left)} left where they are")
     for root, names in merged.folded.items():

@@ -44,13 +44,14 @@ def detect_command(options: Options) -> None:
 
     A source is an image, a folder, a pattern, a video, a list (.txt, .lst: one path per line), a Parquet file, or a URI.
 
-    Objects: Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO, MS-CNN and SqueezeDet. Faces: SSH, UltraFace
-    and MTCNN. Lines of text: CTPN. For an MTCNN give det1; det2 and det3 must be in the same folder.
+    Objects: Faster R-CNN, R-FCN, Fast R-CNN, Cascade R-CNN, SSD, RefineDet, YOLO, MS-CNN, SqueezeDet and DetectNet. Faces:
+    SSH, UltraFace and MTCNN. Lines of text: CTPN. For an MTCNN give det1; det2 and det3 must be in the same folder.
 
     Blobs must have py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic). An SSD,
     RefineDet or YOLO has one image input and ends in a DetectionOutput, YoloDetectionOutput or Yolov3DetectionOutput layer. A
-    Cascade R-CNN ends in DecodeBBox layers and probabilities, an SSH in the boxes and scores of its ProposalLayers. YOLO v1,
-    YOLO v2, MS-CNN, SqueezeDet and UltraFace may end as published; minicaffe does the decoding of their scripts.
+    Cascade R-CNN ends in DecodeBBox layers and probabilities, an SSH in the boxes and scores of its ProposalLayers. A
+    DetectNet ends in ClusterDetections. YOLO v1, YOLO v2, MS-CNN, SqueezeDet and UltraFace may end as published; minicaffe does
+    the decoding of their scripts.
 
     Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8
     """

@@ -43,7 +43,10 @@ from .groups import DeviceOptions, StateOptions, classes_option, seed_option
 from .image_options import (
     FAMILY_FACTORS,
     FAMILY_MEANS,
+    AnchorFile,
     ImageOptions,
+    anchors_in,
+    anchors_option,
     inform_preprocessing,
     mean_option,
     of_data,
@@ -58,13 +61,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-def anchors_of(text: str) -> tuple[float, ...]:
-    """Return the widths and heights of --anchors. Raises Error."""
+def anchors_of(text: str) -> AnchorFile | tuple[float, ...]:
+    """Return the widths and heights of --anchors, or the file that it names. Raises Error."""
+    if text.endswith(".py"):
+        return anchors_in(text)
     with suppress(ValueError):
         numbers = tuple(map(float, text.split(",")))
         if len(numbers) % 2 == 0 and all(0 < number < math.inf for number in numbers):
             return numbers
-    raise Error(f"--anchors {text}: give pairs of a width and a height > 0, with commas between the numbers")
+    raise Error(f"--anchors {text}: give pairs of a width and a height > 0, with commas between the numbers, or a FILE.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +88,10 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
     proposals: str | None = option(
         "--proposals", "Boxes (R, 4) for nets that take rois; in DIR: IMAGE-NAME.npy.", metavar="FILE.npy|DIR"
     )
-    anchors: tuple[float, ...] | None = option(
-        "--anchors",
-        "Anchors of a YOLO v2 without its last layer (in cells) or of a SqueezeDet (in pixels).  "
+    anchors: AnchorFile | tuple[float, ...] | None = anchors_option(
+        " Or anchors of a YOLO v2 without its last layer (in cells) or of a SqueezeDet (in pixels).  "
         "[default: the published net's]",
-        metavar="W,H,W,H,...",
+        metavar="FILE.py|W,H,W,H,...",
         type=anchors_of,
     )
     min_face: float | None = option(
@@ -117,7 +121,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
             "scales": scales,
             "max_size": self.max_size,
             "nms": self.nms,
-            "anchors": self.anchors,
+            "anchors": self.anchors if isinstance(self.anchors, tuple) else None,
             "min_face": self.min_face,
         }
         return {name: value for name, value in given.items() if value is not None}
@@ -192,7 +196,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
         else:
             refuse(f"here: only {FAMILY_NAMES} take it", {"--scale-factor": self.scale_factor})
         taken = rules.settings if rules else ()
-        if "TEST.ANCHORS" not in taken:
+        if "TEST.ANCHORS" not in taken and isinstance(self.anchors, tuple):
             refuse("here: only a SqueezeDet, and a YOLO v2 without its last layer, take it", {"--anchors": self.anchors})
         if "TEST.MIN_FACE" not in taken:
             refuse("here: only an MTCNN takes it", {"--min-face": self.min_face})

@@ -190,6 +190,9 @@ class StateOptions(UnknownFieldOptions):
         """The detection settings of the nets: the defaults, unless a command has --cfg."""
         return DetectionSettings()
 
+    def check_net(self, net: Net) -> None:
+        """Raise Error for an option that does nothing for a net. Commands with --anchors check it."""
+
     def state_of(self, file: NetFile, phase: Phase | None = None) -> caffe_pb2.NetState:
         """Return the state of a net of this file, for its include and exclude rules. phase: the command's by default."""
         return state_applied(file.param, self.phase if phase is None else phase, self.level, self.stages).state
@@ -225,7 +228,9 @@ class StateOptions(UnknownFieldOptions):
         """Return the net of a prototxt. watch, keep: see Net."""
         phase = self.phase if phase is None else phase
         state = self.level, list(self.stages)
-        return Net(net, phase, *state, watch=watch, keep=keep, settings=self.settings, fork=self.fork or "")
+        made = Net(net, phase, *state, watch=watch, keep=keep, settings=self.settings, fork=self.fork or "")
+        self.check_net(made)
+        return made
 
     def load(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from minicaffe.data.image_check import readable
 from minicaffe.data.roidb import add_flipped, add_proposals, entry_pixels, load_roidb
 from minicaffe.data.roidb_entry import LARGEST, Roidb
 from minicaffe.data.roidb_voc import LISTS, annotation_files, has_lists, unannotated
-from minicaffe.data.settings import DetectionSettings, read_settings
+from minicaffe.data.settings import DetectionSettings, read_settings, with_anchors
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.data_inputs import image_means
 from minicaffe.detection.families import by_family, family_of
@@ -25,6 +25,8 @@ from minicaffe.detection.inputs import Order, fill_inputs, image_input, read_pro
 from minicaffe.errors import Error, UnknownClassError
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.weights import read_binaryproto
+from minicaffe.layers.proposal.anchor_defaults import read_anchors
+from minicaffe.layers.proposal.param_str import StandIn
 from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.layers.ssd.annotated_data import AnnotatedData
 from minicaffe.layers.ssd.multi_box_loss import MultiBoxLoss
@@ -60,16 +62,45 @@ def file_means(path: str) -> tuple[float, float, float]:
     return blue, green, red
 
 
+@dataclass(frozen=True)
+class AnchorFile:
+    """A model's generate_anchors.py, and its numbers by name."""
+
+    path: str
+    numbers: Mapping[str, Sequence[float]]
+
+
+def anchors_in(path: str) -> AnchorFile:
+    """Return the anchors of a generate_anchors.py. Raises Error."""
+    return AnchorFile(path, read_anchors(path))
+
+
+def anchors_option(others: str = "", *, metavar: str = "FILE.py", type: Callable[[str], Any] = anchors_in) -> Any:
+    """Return --anchors. others: what else it takes."""
+    help = "The model's own generate_anchors.py, for Python layers whose param_str has no anchors. It is read, not run."
+    return option("--anchors", help + others, metavar=metavar, type=type)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SettingsOptions:
-    """The option --cfg."""
+    """The options --cfg and --anchors."""
 
     cfg: str | None = option("--cfg", "Detection settings in py-faster-rcnn's format.", metavar="FILE.yml")
+    anchors: AnchorFile | tuple[float, ...] | None = anchors_option()
 
     @cached_property
     def settings(self) -> DetectionSettings:
-        """The settings of the file, or the defaults, as changed by other options. Raises Error."""
-        return read_settings(self.cfg) if self.cfg else DetectionSettings()
+        """The settings of the files, or the defaults, as changed by other options. Raises Error."""
+        settings = read_settings(self.cfg) if self.cfg else DetectionSettings()
+        return with_anchors(settings, self.anchors.numbers) if isinstance(self.anchors, AnchorFile) else settings
+
+    def check_net(self, net: Net) -> None:
+        """Raise Error for the --anchors of a net that does not read them."""
+        if isinstance(self.anchors, AnchorFile) and not any(
+            isinstance(layer, StandIn) and layer.takes_anchors for layer in net.layers
+        ):
+            wrong = "no Python layer of the net makes anchors of numbers"
+            raise Error(f"--anchors {self.anchors.path}: {wrong}; leave the option out")
 
 
 MEANS = ",".join(map(str, DetectionSettings().pixel_means))

@@ -219,6 +219,7 @@ def _trainer(path: str, param: caffe_pb2.SolverParameter, options: TrainOptions,
     folder, fork = Path(path).parent, options.fork or ""
     with options.checking():
         trainer = get_solver(param, folder=folder, settings=settings, fork=fork, seed=seed, edit_net=edits)
+        options.check_net(trainer.net)
     trainer.keep, trainer.resume_advice = options.keep, options.resume_advice
     echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
     return trainer

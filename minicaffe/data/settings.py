@@ -6,14 +6,15 @@
 
 Source: both projects' lib/fast_rcnn/config.py, bottom-up-attention's, PVANET's and MNC's. A field's name is its key there, in
 lower case. TEST.ANCHORS, STAGE_THRESHOLDS, MIN_FACE and PYRAMID_FACTOR are minicaffe's: they are in the scripts of YOLO v2,
-SqueezeDet and MTCNN. So are TRAIN.DISTORT, CHANNEL_ORDER, EXPAND and CROP, SSD's augmentation.
+SqueezeDet and MTCNN. So are TRAIN.DISTORT, CHANNEL_ORDER, EXPAND and CROP, SSD's augmentation, and ANCHOR_BASE_SIZE,
+ANCHOR_RATIOS and ANCHOR_SCALES, which are in generate_anchors.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -168,9 +169,13 @@ class DetectionSettings:
     matlab: str = "matlab"
     use_gpu_nms: bool = True
     gpu_id: int = 0
+    anchor_base_size: int = 16
+    anchor_ratios: tuple[float, ...] = ()
+    anchor_scales: tuple[float, ...] = ()
+    """The anchors of Python layers whose param_str has none. Scales that do not fit the net are replaced by 8, 16 and 32."""
 
     def __post_init__(self) -> None:
-        _check(self, "")
+        _check(self, "", "anchor_base_size", "anchor_ratios", "anchor_scales")
 
 
 def _check(settings: Any, group: str, *positive: str) -> None:
@@ -231,6 +236,13 @@ def read_settings(path: str | PathLike[str], base: DetectionSettings | None = No
         return _merged(base or DetectionSettings(), {} if values is None else values, "")
     except Error as error:
         raise SettingsError(f"{path}: {error}") from error
+
+
+def with_anchors(settings: DetectionSettings, numbers: Mapping[str, Sequence[float]]) -> DetectionSettings:
+    """Return settings with the numbers of a generate_anchors.py, by name: base_size, ratios and scales."""
+    (size, *_) = numbers.get("base_size", [settings.anchor_base_size])
+    ratios, scales = numbers.get("ratios", settings.anchor_ratios), numbers.get("scales", settings.anchor_scales)
+    return dataclasses.replace(settings, anchor_base_size=int(size), anchor_ratios=tuple(ratios), anchor_scales=tuple(scales))
 
 
 def changed(settings: DetectionSettings) -> list[str]:

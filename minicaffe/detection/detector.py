@@ -55,7 +55,7 @@ class Detector:
         The most objects of an image.
     means : sequence of float, optional
         The means to subtract, if `is_ssd`: blue, green, red.
-        Default: 104, 117, 123; for an UltraFace 127, for an MTCNN 127.5.
+        Default: 104, 117, 123; for a DetectNet 0, for an UltraFace 127, for an MTCNN 127.5.
     scale_factor : float, optional
         The factor for the pixels after subtraction, if `is_ssd`. Default: 1; for an UltraFace and an MTCNN 1/128.
 
@@ -109,7 +109,7 @@ class Detector:
 
     @property
     def is_ssd(self) -> bool:
-        """True for an SSD, RefineDet, YOLO, MS-CNN, SqueezeDet, UltraFace or MTCNN."""
+        """True for an SSD, RefineDet, YOLO, MS-CNN, SqueezeDet, DetectNet, UltraFace or MTCNN."""
         return self.family.has_fixed_size
 
     def __call__(self, image: Path | Image.Image | NDArray[np.uint8], *, proposals: ArrayLike | None = None) -> Detections:

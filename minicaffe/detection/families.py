@@ -17,6 +17,7 @@ from minicaffe.net import Net
 
 from .cascade import Cascade
 from .detect import Detections, Rcnn
+from .detect_net import DetectNet
 from .family import Family, FindOptions
 from .mscnn import Mscnn
 from .mtcnn import Mtcnn
@@ -33,6 +34,7 @@ FAMILIES: tuple[Family, ...] = (
     Yolo1(),
     Mscnn(),
     SqueezeDet(),
+    DetectNet(),
     UltraFace(),
     Yolo2(),
     Cascade(),

@@ -26,6 +26,8 @@ MAKEFILE, HAPPYNEAR, TIANZHI = "frcnn (makefile)", "caffe-windows (happynear)", 
 SEGNET, NOH, PSPNET, DEEPLAB = "SegNet", "DeconvNet", "PSPNet", "DeepLab"
 FLOWNET, SPATIAL, YDWEN, SPHEREFACE = "FlowNet", "SpatialTransformerLayer", "caffe-face", "SphereFace"
 MNC, UNSKY, NVIDIA_15, CRF_RNN, PRUNING = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15", "CRF-RNN", "channel-pruning"
+NAIBAF7, GENET = "naibaf7's Caffe", "GENet"
+BROCOLLI, RISTRETTO = "brocolli's Caffe", "Ristretto"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL, BUTD, SOEAVER)
@@ -38,6 +40,7 @@ Numbers = dict[int, tuple[str, ...]]
 
 NUMBERS: dict[str, Numbers] = {
     "accum_param": {160: (FLOWNET,), 91026: (OURS,)},
+    "affinity_param": {148: (NAIBAF7,), 93002: (OURS,)},
     "annotated_data_param": {200: SSDS, 217: (MAKEFILE,)},
     "augmentation_param": {149: (FLOWNET,), 91060: (OURS,)},
     "bbox_reg_param": {154: (MSCNN,), 150: (CASCADE,), 91154: (OURS,)},
@@ -49,6 +52,7 @@ NUMBERS: dict[str, Numbers] = {
     "coeff_schedule_param": {148: (FLOWNET,), 91061: (OURS,)},
     "continuation_indicator_param": {201: (CRNN,), 158: (DEEP_DETECT,), 91011: (OURS,)},
     "correlation_param": {150: (FLOWNET,), 91020: (OURS,)},
+    "cudnn_batch_norm_param": {200: (GENET,), 93003: (OURS,)},
     "ctc_decoder_param": {149: (CHWICK,), 158: (CAFFE_OCR,), 91010: (OURS,)},
     "ctc_loss_param": {148: (CHWICK,), 157: (DEEP_DETECT,), 159: (CAFFE_OCR,), 200: (CRNN,), 91009: (OURS,)},
     "deformable_convolution_param": {229: (MAKEFILE, OURS), 999: (UNSKY, SOEAVER)},
@@ -84,6 +88,7 @@ NUMBERS: dict[str, Numbers] = {
     "lstm_param": {201: (JLSTM,), 140: (CTPN,), 8266711: (CAFFE_OCR,), 91013: (OURS,)},
     "margin_inner_product_param": {147: (SPHEREFACE,), 232: (HAPPYNEAR,), 20008: (SOEAVER,), 91036: (OURS,)},
     "mean_param": {154: (FLOWNET,), 91022: (OURS,)},
+    "mergecrop_param": {147: (NAIBAF7,), 93001: (OURS,)},
     "multi_stage_meanfield_param": {146: (CRF_RNN,), 91042: (OURS,)},
     "multibox_loss_param": {201: SSDS, 215: (MAKEFILE,)},
     "norm_param": {206: SSDS, 149: (OPENCV,), 209: (MAKEFILE,)},
@@ -96,10 +101,12 @@ NUMBERS: dict[str, Numbers] = {
         10001: (RFCN, OURS), 149: MS, 153: (INTEL,), 225: (MINI,), 10002: (OPENCV,), 148: (BUTD, SOEAVER, CASCADE),
         220: (HAPPYNEAR,), 240: (MAKEFILE,),
     },
+    "quantization_param": {148: (RISTRETTO, YOLO2), 158: (INTEL,), 91301: (OURS,)},
     "recurrent_param": {151: (NVIDIA,)},
     "region_loss_param": {600: (YOLO, OURS), 202: (YOLO2,)},
     "reorg_param": {149: (YOLO, OURS), 147: (YOLO2,)},
     "resample_param": {155: (FLOWNET,), 91023: (OURS,)},
+    "resize_param": {231: (HAPPYNEAR,), 251: (BROCOLLI, OURS)},
     "reverse_param": {143: (CTPN,), 209: (DEEP_DETECT,), 147: (CHWICK,), 160: (CAFFE_OCR,), 231: (MAKEFILE,), 91007: (OURS,)},
     "roi_align_param": {90001: (OURS,), 154: (GUIDE,)},
     "roi_pooling_param": {
@@ -120,7 +127,7 @@ NUMBERS: dict[str, Numbers] = {
     "swish_param": {160: (DEEP_DETECT,), 206: (MAKEFILE,)},
     "transpose_param": {142: (CTPN,), 145: (TIANZHI,), 230: (MAKEFILE,), 8266710: (CAFFE_OCR,), 91008: (OURS,)},
     "triplet_loss_param": {203: (HAPPYNEAR,), 91033: (OURS,)},
-    "upsample_param": {137: (SEGNET,), 150: (YOLO,), 152: (DEEP_DETECT,), 91003: (OURS,)},
+    "upsample_param": {137: (SEGNET,), 150: (YOLO,), 152: (DEEP_DETECT,), 500: (BROCOLLI,), 91003: (OURS,)},
     "writer_param": {152: (FLOWNET,), 91062: (OURS,)},
 }  # fmt: skip
 """By block: its numbers in the forks."""
@@ -133,9 +140,14 @@ DEEPLAB_NUMBERS = {f"{name}_param": number for number, name in enumerate(_DEEPLA
 """DeepLab's blocks, which are numbered in another order than everywhere else."""
 
 _OWN = {
+    "DetectNetTransformation": ("detectnet_groundtruth_param", "detectnet_augmentation_param"),
+    "AutoCrop": ("crop_param",), "ImageLabelmapData": ("image_data_param",),
     "AnnotatedData": ("annotated_data_param", "data_param"), "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"),
     "BoxData": ("data_param",), "BoxOutput": ("bbox_reg_param", "box_output_param"),
-    "ConvolutionDepthwise": ("convolution_param",), "CrossConvolution": ("convolution_param",),
+    "ConvolutionDepthwise": ("convolution_param",), "ConvolutionRistretto": ("quantization_param", "convolution_param"),
+    "DeconvolutionRistretto": ("quantization_param", "convolution_param"),
+    "FcRistretto": ("quantization_param", "inner_product_param"),
+    "LRNRistretto": ("quantization_param", "lrn_param"), "CrossConvolution": ("convolution_param",),
     "CustomData": ("data_param",),
     "CTCGreedyDecoder": ("ctc_decoder_param",), "CtcLoss": ("ctc_loss_param",), "WarpCTCLoss": ("ctc_loss_param",),
     "EuclideanLossWithIgnore": ("euclideanloss_param",), "GeneralContrastiveLoss": ("general_contrastive_loss_param",),
@@ -143,7 +155,7 @@ _OWN = {
     "DataAugmentation": ("augmentation_param", "coeff_schedule_param"),
     "DecodeBBox": ("bbox_reg_param", "decode_bbox_param"), "Deconvolution": ("convolution_param",),
     "Deconvolution3D": ("convolution3d_param",), "GeneralTripletLoss": ("general_triplet_loss_param",),
-    "FlowAugmentation": ("augmentation_param",), "FLOWriter": ("writer_param",),
+    "FixedNeuron": ("fixed_param",), "FlowAugmentation": ("augmentation_param",), "FLOWriter": ("writer_param",),
     "GenerateAugmentationParameters": ("augmentation_param", "coeff_schedule_param"), "SpatialTransformer": ("st_param",),
     "DepthwiseConvolution": ("convolution_param",), "Im2col": ("convolution_param",), "ImageSegData": ("image_data_param",),
     "BboxAccuracy": ("bbox_reg_param",), "DetectionGroupAccuracy": ("detection_group_accuracy_param", "bbox_reg_param"),
@@ -156,7 +168,7 @@ _OWN = {
     "InfogainLoss": ("infogain_loss_param", "softmax_param"), "Lstm": ("lstm_param",), "LSTM": ("recurrent_param",),
     "Normalize": ("norm_param", "normalize_param"), "Proposal": ("proposal_param", "python_param"), "ReLU": ("relu_param",),
     "ReLU6": ("relu6_param",), "RNN": ("recurrent_param",), "ROIAlign": ("roi_align_param", "roi_pooling_param"),
-    "SmoothL1LossOHEM": ("smooth_l1_loss_param",), "SoftmaxWithLoss": ("softmax_param",),
+    "Resize": ("resize_param",), "SmoothL1LossOHEM": ("smooth_l1_loss_param",), "SoftmaxWithLoss": ("softmax_param",),
     "SoftmaxWithLossOHEM": ("softmax_param",), "VideoData": ("video_data_param", "image_data_param", "data_param"),
     "Warp": ("flow_warp_param",),
 }  # fmt: skip

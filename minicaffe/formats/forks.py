@@ -38,7 +38,7 @@ _TYPES = {
     "deepsaldet (github.com/Robert0812/deepsaldet)": "MCWindowData",
     "temporal segment networks (github.com/yjxiong/caffe)": "SegData",
     "DeepLab (bitbucket.org/aquariusjay/deeplab-public-ver2)": "DenseCRF DomainTransform MatRead MatWrite UniqueLabel",
-    "HED (github.com/s9xie/hed)": "ImageLabelmapData",
+    "naibaf7's Caffe (github.com/naibaf7/caffe)": "ConnectedComponent MalisLoss",
     "happynear's Caffe (github.com/happynear/caffe-windows)": "SoftTruncation",
     "FlowNet (github.com/lmb-freiburg/flownet2)": "LpqLoss",
     "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",
@@ -50,6 +50,8 @@ FORK_TYPES = {kind: fork for fork, kinds in _TYPES.items() for kind in kinds.spl
 ONLY_IN = {
     "cascade": ("BoxGroupOutput layers", "BoxOutput layers", "DecodeBBox layers"),
     "happynear": ("GeneralContrastiveLoss layers", "InnerDistance layers"),
+    "rcf": ("AutoCrop layers",),
+    "hed": ("ImageLabelmapData layers",),
     "yolov2": ("DetectionOutput layers of one bottom",),
     "yolov1": ("DetectionLoss layers of cells", "EvalDetection layers of cells"),
 }

@@ -12,6 +12,13 @@ group, so it is left out | the sizes of maps; BatchNorm, Convolution, Deconvolut
 Reshape, Slice |
 | rknn | Rockchip RKNN Toolkit2 1.6.0: RKNN-Toolkit2_OP_Support, "Caffe OPs supported by RKNN Toolkit2", and for ONNX \
 where that refers to it | ConvolutionDepthwise, Proposal, Reduction, Softmax, Tile |
+| vitis-ai | Xilinx Vitis AI, for its DPUs: UG1414 1.4.1, "Operators Supported by Caffe"; the compiler's caffe_translator.py \
+(xnnc), whose types are these; UG1414 1.2, "Vitis AI Quantizer Flow", for BatchNorm and Dropout, which the quantizer folds and \
+removes. Vitis AI 2.5 reads no Caffe nets. What a DPU lacks runs on the CPU, so its sizes are no limits | Eltwise, \
+InnerProduct, Pooling, PriorBox |
+| horizon | Horizon BPU X3, of OpenExplorer and D-Robotics' RDK: "Caffe operators supported by RDK X3" \
+(D-Robotics/rdk_doc at fde2a10, 04_toolchain_development/intermediate/supported_op_list.md). What the BPU lacks runs on the \
+CPU, so only the CPU's restrictions are limits. Its list leaves out Input, without which no net is | Flatten, Reshape, SPP |
 
 Limits that depend on the chip's memory, and those that the documents leave open, are not checked.
 """
@@ -35,12 +42,13 @@ from minicaffe.layers.neuron.dropout import Dropout
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.lrn import LRN, WITHIN_CHANNEL
 from minicaffe.layers.pool.pooling import AVE, Pooling
+from minicaffe.layers.pool.spp import SPP
 from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.shape.concat import Slice
 from minicaffe.layers.shape.reduction import Reduction, Tile
-from minicaffe.layers.shape.reshape import Reshape
+from minicaffe.layers.shape.reshape import Flatten, Reshape
 from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
@@ -55,6 +63,8 @@ DOCUMENTS = {
     "opencv": "OpenCV 4.x, modules/dnn",
     "cann": "the list of Caffe operators of CANN 8.0.0",
     "rknn": "the list of Caffe operators of RKNN Toolkit2 1.6.0",
+    "vitis-ai": "the operators supported by Caffe in Vitis AI's user guide UG1414 1.4.1",
+    "horizon": "the list of Caffe operators of Horizon's BPU X3",
 }
 _TYPES = {
     "bvlc": """AbsVal Accuracy ArgMax BatchNorm BatchReindex Bias BNLL Clip Concat ContrastiveLoss Convolution Crop Data
@@ -72,6 +82,11 @@ _TYPES = {
     "rknn": """BatchNorm BN BNLL Concat Convolution ConvolutionDepthwise Crop Deconvolution Dropout Eltwise Flatten HardSigmoid
         InnerProduct Input LRN LSTM Normalize Permute Pooling Power PReLU Proposal Reduction ReLU ReLU6 Reorg Reshape Reverse
         ROIPooling Scale Sigmoid Slice Softmax Split TanH Tile Transpose Upsample""",
+    "vitis-ai": """BatchNorm Concat Convolution Deconvolution DeephiResize Dropout Eltwise FixedNeuron Flatten InnerProduct
+        Input Permute Pooling PriorBox ReLU ReLU6 Reorg Reshape Scale Silence Slice Softmax""",
+    "horizon": """AbsVal ArgMax BatchNorm Bias BNLL Concat Convolution Crop Deconvolution Dropout Eltwise ELU Exp Flatten
+        InnerProduct Input Log LRN LSTM MaxUnPool MVN Normalize Permute Pooling Power PReLU PSROIPooling Reduction ReLU Reshape
+        ROIPooling Scale Sigmoid Slice Softmax Split SPP TanH Threshold Upsample""",
 }
 """By target, of our types those that its document names."""
 TARGETS = {target: frozenset(kind.lower() for kind in kinds.split()) for target, kinds in _TYPES.items()}
@@ -167,6 +182,8 @@ def pooling_method(layer: Pooling, bottoms: Sequence[Shape], tops: Sequence[Shap
     param = layer.param.pooling_param
     if param.pool not in (param.MAX, param.AVE):
         yield "pooling_param.pool", f"{param.PoolMethod.Name(param.pool)}, MAX or AVE only"
+    if not layer.has_even_pads:
+        yield "pooling_param", "the padding after the map differs from the one before it"
 
 
 def cann_pooling(layer: Pooling, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Beyond:
@@ -270,6 +287,47 @@ def rknn_reduction(layer: Reduction, bottoms: Sequence[Shape], tops: Sequence[Sh
         yield "reduction_param.axis", f"a top of {len(tops[0])} axes, at most 4"
 
 
+def vitis_eltwise(layer: Eltwise, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Beyond:
+    param = layer.param.eltwise_param
+    if param.operation != param.SUM:
+        yield "eltwise_param.operation", f"{param.EltwiseOp.Name(param.operation)}, SUM only"
+    elif any(coeff != 1 for coeff in param.coeff):
+        yield "eltwise_param.coeff", f"{', '.join(f'{coeff:g}' for coeff in param.coeff)}, 1 only"
+
+
+def vitis_inner_product(layer: InnerProduct, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Beyond:
+    if layer.param.inner_product_param.axis != 1:
+        yield "inner_product_param.axis", f"{layer.param.inner_product_param.axis}, 1 only"
+
+
+def vitis_prior_box(layer: PriorBox, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Beyond:
+    if layer.step is None:
+        yield "prior_box_param.step", "not given, > 0 only"
+
+
+def horizon_spp(layer: SPP, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Beyond:
+    if layer.height >= 7:
+        yield "spp_param.pyramid_height", f"{layer.height}, at most 6"
+
+
+def horizon_reshape(layer: Reshape, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Beyond:
+    param = layer.param.reshape_param
+    if not 1 <= len(param.shape.dim) <= 4:
+        yield "reshape_param.shape", f"{len(param.shape.dim)} dims, from 1 to 4"
+    if not -4 <= param.axis <= 3:
+        yield "reshape_param.axis", f"{param.axis}, from -4 to 3"
+    if not -1 <= param.num_axes <= 3:
+        yield "reshape_param.num_axes", f"{param.num_axes}, from -1 to 3"
+
+
+def horizon_flatten(layer: Flatten, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Beyond:
+    param = layer.param.flatten_param
+    if not -4 <= param.axis <= 3:
+        yield "flatten_param.axis", f"{param.axis}, from -4 to 3"
+    if param.end_axis != -1:
+        yield "flatten_param.end_axis", f"{param.end_axis}, -1 only"
+
+
 def _times(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes))
 
@@ -295,6 +353,17 @@ LIMITS: dict[str, dict[type[Layer], Limit]] = {
         Softmax: one_image,
         Tile: one_image,
         Reduction: rknn_reduction,
+    },
+    "vitis-ai": {
+        Pooling: pooling_method,
+        Eltwise: vitis_eltwise,
+        InnerProduct: vitis_inner_product,
+        PriorBox: vitis_prior_box,
+    },
+    "horizon": {
+        SPP: horizon_spp,
+        Reshape: horizon_reshape,
+        Flatten: horizon_flatten,
     },
 }
 """The limits of each target, by class."""

@@ -1,4 +1,4 @@
-"""BatchNorm, BN, Scale and Bias layers of a TEST net folded into the convolution or inner product before them.
+"""BatchNorm, BN, CuDNNBatchNorm, Scale and Bias layers of a TEST net folded into the convolution or inner product before them.
 
     convolution:  x = weight * input + bias             BatchNorm: (x - mean) / sqrt(var + eps)
     Scale, Bias:  x * scale + shift                     each is x * factor + shift, channel by channel, so that
@@ -22,6 +22,7 @@ from minicaffe.layer import Layer
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.inner_product import InnerProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
+from minicaffe.layers.forks.genet import CuDNNBatchNorm
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC, least_eps, statistics, stored_layout, uses_global_statistics
 from minicaffe.layers.norm.bn import BN, INFERENCE
@@ -34,7 +35,7 @@ from minicaffe.registry import class_of, linear_block
 
 from .graph import Graph
 
-AFFINE = (BatchNorm, BN, Scale, Bias)
+AFFINE = (BatchNorm, BN, CuDNNBatchNorm, Scale, Bias)
 LinearBlock = caffe_pb2.ConvolutionParameter | caffe_pb2.InnerProductParameter
 
 
@@ -182,6 +183,8 @@ def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dic
     train = layer.HasField("phase") and layer.phase == caffe_pb2.TRAIN
     if class_of(layer) is BN:
         return _affine_of_bn(layer.bn_param, stored, train)
+    if class_of(layer) is CuDNNBatchNorm:
+        return _affine_of_bn(layer.cudnn_batch_norm_param, stored, train)
     layout, _ = stored_layout(layer, [array.shape for array in arrays], fork)
     if not uses_global_statistics(layer, layout, not train):
         raise _NotFoldedError("it uses the statistics of the batch (use_global_stats: false)")
@@ -194,9 +197,11 @@ def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dic
     return factor, blobs.get("bias", 0) - mean * factor
 
 
-def _affine_of_bn(param: caffe_pb2.BNParameter, stored: Sequence[Array], train: bool) -> tuple[Array, Array]:
-    """Return (factor, shift) of PSPNet's BN (4 blobs) or SegNet's (2)."""
-    if len(stored) == 2:
+def _affine_of_bn(
+    param: caffe_pb2.BNParameter | caffe_pb2.CuDNNBatchNormParameter, stored: Sequence[Array], train: bool
+) -> tuple[Array, Array]:
+    """Return (factor, shift) of PSPNet's BN or GENet's (4 blobs) or SegNet's (2)."""
+    if isinstance(param, caffe_pb2.BNParameter) and len(stored) == 2:
         if param.bn_mode != INFERENCE:
             raise _NotFoldedError("it uses the statistics of the batch, as SegNet's does without bn_mode: INFERENCE")
         return stored[0], stored[1]
@@ -219,7 +224,7 @@ def _check_axis(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter,
     """Raise _NotFoldedError unless the layer has a value per output of root, or one value for all."""
     if class_of(layer) in (Scale, Bias) and size == 1:
         return
-    axis = {BatchNorm: 1, BN: 1, Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}[class_of(layer)]
+    axis = {BatchNorm: 1, BN: 1, CuDNNBatchNorm: 1, Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}[class_of(layer)]
     # after: the number of spatial axes
     outputs, after = getattr(root, linear_block(root)).axis, 0 if class_of(root) is InnerProduct else weight.ndim - 2
     if size != count or axis != (outputs if axis >= 0 else -1 - after):

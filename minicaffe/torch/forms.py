@@ -21,15 +21,31 @@ from minicaffe.layers.data.prefetching import DataLayer
 from minicaffe.layers.elementwise.eltwise import Eltwise
 from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
+from minicaffe.layers.forks.brocolli.brocolli_layers import HardSwish, Unsqueeze
 from minicaffe.layers.forks.deepdetect import SparseInnerProduct
 from minicaffe.layers.forks.flownet.flownet_layers import ChannelNorm
+from minicaffe.layers.forks.genet import CuDNNBatchNorm
 from minicaffe.layers.loss.euclidean_loss import EuclideanLoss
 from minicaffe.layers.loss.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from minicaffe.layers.loss.smooth_l1_loss import SmoothL1Loss
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.neuron.dropout import Dropout
-from minicaffe.layers.neuron.functions import BNLL, ELU, AbsVal, Clip, Exp, HardSigmoid, Log, Power, ReLU6, Sigmoid, Swish, TanH
+from minicaffe.layers.neuron.functions import (
+    BNLL,
+    ELU,
+    AbsVal,
+    Clip,
+    Exp,
+    HardSigmoid,
+    Log,
+    Mish,
+    Power,
+    ReLU6,
+    Sigmoid,
+    Swish,
+    TanH,
+)
 from minicaffe.layers.neuron.relu import PReLU, ReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC
@@ -45,7 +61,7 @@ from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi.roi_pooling import ROIPooling
 from minicaffe.layers.roi.roi_warping import ROIWarping
 from minicaffe.layers.shape.concat import Concat, Slice
-from minicaffe.layers.shape.crop import Crop, Padding
+from minicaffe.layers.shape.crop import AutoCrop, Crop, Padding
 from minicaffe.layers.shape.interp import Interp
 from minicaffe.layers.shape.items import Gather, Scatter
 from minicaffe.layers.shape.rearranged import Permute, Reorg, Reverse, ShuffleChannel, Transpose
@@ -107,8 +123,10 @@ def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[So
     return made, tops if isinstance(tops, str) else "".join(f"{value}, " for value in tops)
 
 
+@torch_form(PixelShuffle, subclasses=True)
 @torch_form(
     AbsVal,
+    AutoCrop,
     Axpy,
     BNLL,
     BroadcastMul,
@@ -122,11 +140,12 @@ def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[So
     Flatten,
     Gather,
     HardSigmoid,
+    HardSwish,
     LRN,
     Log,
+    Mish,
     Padding,
     Permute,
-    PixelShuffle,
     Power,
     ReLU,
     ReLU6,
@@ -145,6 +164,7 @@ def write(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> tuple[So
     TanH,
     Tile,
     Transpose,
+    Unsqueeze,
 )
 def written(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
     """Return the lines that to-torch writes, as a function. They fit maps of any size, and have no weights.
@@ -180,13 +200,14 @@ def convolution(layer: Convolution, bottom: Sequence[Blob], top: Sequence[Blob])
 
 @torch_form(Pooling, Upsample, Interp)
 def maps(layer: Pooling | Upsample | Interp, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
-    """Return the written lines, or the layer itself for masks, random windows, and float64 maps of Interp.
+    """Return the written lines, or the layer itself for masks, random windows, uneven padding, and float64 maps of Interp.
 
     Caffe resizes float64 maps in float32.
     """
     stochastic = isinstance(layer, Pooling) and layer.method == caffe_pb2.PoolingParameter.STOCHASTIC
+    uneven = isinstance(layer, Pooling) and not layer.has_even_pads
     exact = isinstance(layer, Interp) and layer.dtype != np.float32
-    own = stochastic or exact or len(bottom) > 1 or len(top) > 1
+    own = stochastic or uneven or exact or len(bottom) > 1 or len(top) > 1
     return OurLayer(layer, bottom, top) if own else written(layer, bottom, top)
 
 
@@ -200,7 +221,7 @@ def scale(layer: Scale, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Modul
     return weights.Scale(layer, len(bottom) == 2)
 
 
-@torch_form(BN)
+@torch_form(BN, CuDNNBatchNorm)
 def bn(layer: BN, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
     layer.check_kind()
     return weights.BN(layer, len(top))

@@ -48,8 +48,9 @@ def sigmoid_cross_entropy_loss(layer: SigmoidCrossEntropyLoss) -> Step:
         target = target.detach().reshape(x.shape)
         kept = torch.ones_like(target, dtype=torch.bool) if layer.ignore is None else target.trunc() != layer.ignore
         loss = functional.binary_cross_entropy_with_logits(x, target, reduction="none")
-        if layer.is_balanced:
-            return (loss * torch.from_numpy(balance(target.cpu().numpy())).to(loss)).sum() / max(1, x.shape[0])
+        if layer.zeros_weight:
+            balanced = torch.from_numpy(balance(target.cpu().numpy(), layer.zeros_weight)).to(loss)
+            return (loss * balanced).sum() / max(1, x.shape[0])
         if weights is not None:
             weights = weights.detach().reshape(x.shape) * kept
             return (loss * weights).sum() / (weights.sum() if weights.sum() > 0 else math.inf)

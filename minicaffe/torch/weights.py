@@ -183,7 +183,7 @@ class BN(nn.Module):
         super().__init__()
         self.names = layer.weight_names
         self.stores, self.of_batch, self.frozen, self.tops = layer.kind == our_bn.PSPNET, layer.of_batch, layer.frozen, tops
-        self.eps, self.momentum = layer.eps, layer.momentum
+        self.eps, self.momentum, self.unbiased = layer.eps, layer.momentum, layer.unbiased
         for i, name in enumerate(self.names):
             if i < 2 and not layer.frozen:
                 self.register_parameter(name, learnt(layer, i))
@@ -196,7 +196,9 @@ class BN(nn.Module):
             return slope * (x - running[0]) / torch.sqrt(running[1] + self.eps) + bias if running else slope * x + bias
         axes = [axis for axis in range(x.ndim) if axis != 1]
         mean, variance = x.mean(axes, keepdim=True), x.var(axes, unbiased=False, keepdim=True)
-        for name, batch in zip(self.names[2:], (mean, variance)):
+        numbers = x.numel() // x.shape[1]
+        stored = variance * (numbers / (numbers - 1)) if self.unbiased and numbers > 1 else variance
+        for name, batch in zip(self.names[2:], (mean, stored)):
             kept = getattr(self, name)
             kept.mul_(self.momentum).add_((1 - self.momentum) * batch.detach().reshape(kept.shape))
         y = slope * (x - mean) / torch.sqrt(variance + self.eps) + bias

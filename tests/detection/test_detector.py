@@ -158,7 +158,10 @@ def test_what_is_no_image_and_no_detector(folder: Path, shapes: Detector) -> Non
             {"means": (1, 2, 3)},
             r"detector\.prototxt: means has no effect: only SSD, RefineDet, .* and MTCNN nets take it",
         ),
-        ({"scale_factor": 1.0}, "scale_factor has no effect: only SSD, RefineDet, YOLO, MS-CNN, SqueezeDet, UltraFace and"),
+        (
+            {"scale_factor": 1.0},
+            "scale_factor has no effect: only SSD, RefineDet, YOLO, MS-CNN, SqueezeDet, DetectNet, ",
+        ),
     ],
 )
 def test_options_that_do_not_fit(folder: Path, options: dict[str, float], message: str) -> None:

@@ -15,6 +15,7 @@ from detector_nets import (
     CASCADE,
     CELLS,
     CTPN,
+    DETECT_NET,
     MSCNN,
     MTCNN,
     REFINEDET,
@@ -283,6 +284,7 @@ def test_no_other_family_comes_first_for_a_familys_net(family: Family) -> None:
         "Yolo2": f"{BLOB.replace('4 dim: 6', '64 dim: 64')} {pooled(32, 14)}",
         "Mscnn": f"{BLOB.replace('4 dim: 6', '64 dim: 64')} {MSCNN}",
         "SqueezeDet": f"{BLOB.replace('4 dim: 6', '60 dim: 60')} {squeeze_det(30, 2, 2, 4)}",
+        "DetectNet": DETECT_NET,
         "UltraFace": ULTRA_FACE, "Cascade": CASCADE, "Ctpn": CTPN, "Ssh": SSH, "Mtcnn": joined_mtcnn(), "Rcnn": DETECTOR,
     }  # fmt: skip
     anchors = {"Yolo2": [1, 0.5, 2, 2], "SqueezeDet": [8, 8, 20, 10]}

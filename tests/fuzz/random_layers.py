@@ -127,6 +127,7 @@ NEURONS: dict[str, Callable[[Builder], str]] = {
     "AbsVal": lambda b: "",
     "BNLL": lambda b: "",
     "Clip": lambda b: f"clip_param {{ min: {b.number(-2, 0)} max: {b.number(0, 2)} }}",
+    "Mish": lambda b: "",
     "Swish": lambda b: f"swish_param {{ beta: {b.number(0.3, 2)} }}",
     "Threshold": lambda b: f"threshold_param {{ threshold: {b.number(-1, 1)} }}",
     "Dropout": lambda b: f"dropout_param {{ dropout_ratio: {b.number(0, 0.7)} scale_train: {b.one(['true', 'false'])} }}",

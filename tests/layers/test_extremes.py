@@ -55,8 +55,10 @@ def run(kind: str, x: np.ndarray, target: np.ndarray | None = None, parameter: s
         ("Log", ""),
         ("MVN", ""),
         ("Normalize", "norm_param {}"),
+        ("Mish", ""),
         ("Power", "power_param { power: 2 scale: 3 shift: 1 }"),
         ("PReLU", ""),
+        ("HardSwish", ""),
         ("ReLU", ""),
         ("Reduction", "reduction_param { operation: SUMSQ }"),
         ("Sigmoid", ""),
@@ -69,13 +71,14 @@ def test_no_layer_warns_and_none_raises(kind: str, parameter: str) -> None:
     run(kind, ENDS.reshape(3, 5, 1, 1), parameter=parameter)
 
 
-@pytest.mark.parametrize("kind", ["Sigmoid", "TanH", "Softmax", "Swish", "ELU", "BNLL"])
+@pytest.mark.parametrize("kind", ["Sigmoid", "TanH", "Softmax", "Mish", "Swish", "ELU", "BNLL"])
 def test_what_has_bounds_stays_within_them(kind: str) -> None:
     net = run(kind, ENDS)
     y, dx = net.blobs["y"].data, net.blobs["x"].diff
     assert np.isfinite(y).all()
     assert np.isfinite(dx).all()
-    low, high = {"TanH": (-1, 1), "Swish": (-0.28, LARGEST), "ELU": (-1, LARGEST), "BNLL": (0, LARGEST)}.get(kind, (0, 1))
+    upward = {"Mish": -0.31, "Swish": -0.28, "ELU": -1, "BNLL": 0}
+    low, high = (upward[kind], LARGEST) if kind in upward else (-1 if kind == "TanH" else 0, 1)
     assert low <= y.min() and y.max() <= high
 
 

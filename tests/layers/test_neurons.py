@@ -32,8 +32,12 @@ HAND: list[tuple[str, Sequence[float], Sequence[float], Sequence[float]]] = [
     ('type: "Exp" exp_param { base: 2 scale: 3 shift: 1 }', [0, 1, -1], [2, 16, 0.25], [6 * LN2, 48 * LN2, 0.75 * LN2]),
     ('type: "Exp"', [0, LN2], [1, 2], [1, 2]),
     ('type: "HardSigmoid"', [-3, -1, 0, 2, 3], [0, 0.3, 0.5, 0.9, 1], [0, 0.2, 0.2, 0.2, 0]),
+    ('type: "HardSigmoid" hardsigmoid_param { alpha: 0.5 beta: 0.25 }', [-1, 0, 1, 2], [0, 0.25, 0.75, 1], [0, 0.5, 0.5, 0]),
+    ('type: "HardSwish"', [-4, -3, 0, 1.5, 3, 4], [0, 0, 0, 1.125, 3, 4], [0, 0, 0.5, 1, 1, 1]),
     ('type: "Log" log_param { base: 2 scale: 3 shift: 1 }', [0, 1, 5], [0, 2, 4], [3 / LN2, 0.75 / LN2, 3 / 16 / LN2]),
     ('type: "Log"', [1, 2], [0, LN2], [1, 0.5]),
+    ('type: "Mish"', [0, LN2, -LN2, 1e3, -1e3], [0, 0.8 * LN2, -LN2 * 5 / 13, 1e3, 0],
+     [0.6, 0.8 + 0.24 * LN2, 5 / 13 - LN2 * 48 / 169, 1, 0]),
     ('type: "NegReLU"', [0, 1.5, -2], [0, 0, -2], [0, 0, 1]),
     ('type: "Power" power_param { power: 2 scale: 3 shift: 1 }', [1, 0, 2], [16, 1, 49], [24, 6, 42]),
     ('type: "Power" power_param { scale: 3 shift: 1 }', [1, 0, 2], [4, 1, 7], [3, 3, 3]),
@@ -88,6 +92,7 @@ DEFINED: list[tuple[str, Callable[[Array], Array], float | None]] = [
     ('type: "Exp" exp_param { scale: 0 }', np.ones_like, None),
     ('type: "Exp" exp_param { base: 0.5 scale: 2 shift: -1 }', lambda x: 0.5 ** (2 * x - 1), None),
     ('type: "Log" log_param { base: 0.5 scale: 2 shift: 9 }', lambda x: np.log(2 * x + 9) / np.log(0.5), None),
+    ('type: "Mish"', lambda x: x * np.tanh(np.log(1 + np.exp(x))), None),
     ('type: "NegReLU"', lambda x: np.minimum(x, 0), 0),
     ('type: "Power" power_param {}', lambda x: x, None),
     ('type: "Power" power_param { power: 3 }', lambda x: x**3, None),
@@ -105,6 +110,7 @@ DEFINED: list[tuple[str, Callable[[Array], Array], float | None]] = [
     ),
     ('type: "TanH"', np.tanh, None),
     ('type: "HardSigmoid"', lambda x: np.clip(0.2 * x + 0.5, 0, 1), 2.5),
+    ('type: "HardSwish"', lambda x: x * np.clip(x / 6 + 0.5, 0, 1), 3),
     ('type: "Clip" clip_param { min: -1 max: 1 }', lambda x: np.clip(x, -1, 1), 1),
     ('type: "ReLU6" relu6_param { negative_slope: 0.5 }', lambda x: np.minimum(np.where(x > 0, x, 0.5 * x), 6), 0),
 ]
@@ -121,7 +127,9 @@ def test_definition_and_gradient(text: str, definition: Callable[[Array], Array]
     assert case.check_gradient().elements == 30
 
 
-@pytest.mark.parametrize("text", ['type: "Clip" clip_param { min: -1 max: 2 }', 'type: "HardSigmoid"', 'type: "ReLU6"'])
+@pytest.mark.parametrize(
+    "text", ['type: "Clip" clip_param { min: -1 max: 2 }', 'type: "HardSigmoid"', 'type: "HardSwish"', 'type: "ReLU6"']
+)
 def test_gradient_between_two_kinks(text: str) -> None:
     LayerCase(text, [-30.0, -4.0, -2.0, -0.5, 0.5, 1.5, 5.5, 6.5]).check_gradient()
 
@@ -138,7 +146,7 @@ def test_numbers_outside_the_domain() -> None:
 @pytest.mark.parametrize("x", [1e30, 50.0])
 def test_far_from_0(x: float) -> None:
     """Neither overflow nor a loss of the small side: what a symmetry says."""
-    for kind, wanted in (("Sigmoid", [1, 0]), ("TanH", [1, -1]), ("BNLL", [x, 0]), ("Swish", [x, 0])):
+    for kind, wanted in (("Sigmoid", [1, 0]), ("TanH", [1, -1]), ("BNLL", [x, 0]), ("Mish", [x, 0]), ("Swish", [x, 0])):
         np.testing.assert_allclose(LayerCase(f'type: "{kind}"', [x, -x]).forward()[0], wanted, rtol=1e-12, atol=1e-19)
 
 

@@ -338,7 +338,7 @@ layer { name: "pool" type: "ROIPooling" bottom: "dw" bottom: "rois" top: "pool" 
         strict=True,
     ):
         assert text in line
-    with pytest.raises(Error, match='unknown target "tpu"; the targets are bvlc, opencv, cann, rknn'):
+    with pytest.raises(Error, match='unknown target "tpu"; the targets are bvlc, opencv, cann, rknn, vitis-ai, horizon'):
         cut(net).for_target("tpu")
 
 

@@ -221,6 +221,9 @@ BLOCK_OF = {
     "DiceCoefLoss": integer(3, 1), "FocalLoss": integer(1, 1), "MultiStageMeanfield": integer(6, 10),
     "Warp": integer(1, 1), "CoeffSchedule": FLOAT_3, "Writer": message(1, b"folder"), "FLOWriter": message(1, b"folder"),
     "SqueezeDetLoss": integer(2, 3),
+    **dict.fromkeys(
+        ("Quantization", "ConvolutionRistretto", "DeconvolutionRistretto", "FcRistretto", "LRNRistretto"), integer(1, 1)
+    ),
     **dict.fromkeys(("GeneralContrastive", "GeneralContrastiveLoss", "LabelSpecificRescale"), FLOAT_3),
     **dict.fromkeys(("ImageGtData", "DetectionData", "EvalData"), message(1, b"list.txt")),
     **dict.fromkeys(

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from detector_nets import BLOB, MTCNN, ULTRA_FACE, pooled, reshaped
 from extras import require
+from own_anchors import known, write_own, write_repository  # noqa: F401 (a fixture)
 from PIL import Image
 
 from minicaffe import TEST, Error, Net
@@ -582,3 +583,28 @@ def test_other_families_are_detected_too(tmp_path: Path) -> None:
     ]
     (mean,) = (one for one in report.missing if one.startswith("the mean and the scale of the images: no file gives them. "))
     assert "detect subtracts 104,117,123 for an SSD" in mean and "--mean 127.5,127.5,127.5 --scale-factor 0.007843" in mean
+
+
+@pytest.mark.usefixtures("known")
+def test_a_detectors_own_anchors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The net fits only with the numbers of its generate_anchors.py, and the commands give that file."""
+    write_repository(tmp_path / "old")
+    monkeypatch.chdir(tmp_path)
+    report = look("old")
+    assert [pair.fits for pair in report.pairs] == [True]
+    commands = [step.command for step in report.steps if step.command.startswith("minicaffe ")]
+    assert commands and all(" --anchors old/lib/rpn/generate_anchors.py" in command for command in commands)
+    (detect,) = (command for command in commands if command.startswith("minicaffe detect"))
+    result = CliRunner().invoke(main, shlex.split(detect)[1:])
+    assert result.exit_code == 0 and " 0 detections" not in result.output, result.output
+    assert f" --anchors {tmp_path}/old/lib" in next(step.command for step in look(tmp_path / "old").steps)
+
+
+@pytest.mark.usefixtures("known")
+def test_a_detectors_anchors_that_cannot_be_read(tmp_path: Path) -> None:
+    _, _, file = write_repository(tmp_path, "def generate_anchors(scales=cfg.SCALES):")
+    report = look(tmp_path)
+    says = f"the anchors of models/zf/test.prototxt: {file}:3: the default scales=cfg.SCALES cannot be read without"
+    assert [line for line in report.missing if says in line]
+    write_own(file)
+    assert not look(tmp_path).anchors, "py-faster-rcnn's numbers are the layers' own"

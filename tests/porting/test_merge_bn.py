@@ -296,6 +296,7 @@ def test_resnet_50() -> None:
 
 FORKS = {
     "pspnet": ("BN", "bn_param { frozen: true eps: 0.5 }"),
+    "genet": ("CuDNNBatchNorm", "cudnn_batch_norm_param { eps: 0.5 }"),
     "segnet": ("BN", "bn_param { bn_mode: INFERENCE }"),
     "nv15": ("BatchNorm", "param {} " * 5),
     "nv17": ("BatchNorm", "batch_norm_param { scale_bias: true eps: 0 }"),

@@ -80,7 +80,12 @@ LAYERS = [
     '"Log" log_param { base: 2 scale: 0.1 shift: 3 }',
     '"Clip" clip_param { min: -0.3 max: 0.8 }',
     '"HardSigmoid"',
+    '"HardSigmoid" hardsigmoid_param { alpha: 0.5 beta: 0.25 }',
+    '"HardSwish"',
+    '"Unsqueeze" unsqueeze_param { dim: 2 }',
     '"ReLU6" relu6_param { negative_slope: 0.2 }',
+    '"Pooling" pooling_param { kernel_size: 2 stride: 1 pad_type: 1 }',
+    '"Mish"',
     '"Swish" swish_param { beta: 1.5 }',
     '"Swish"',
     '"Reduction" reduction_param { operation: SUMSQ axis: 1 coeff: 0.5 }',
@@ -88,6 +93,7 @@ LAYERS = [
     '"Reduction" reduction_param { operation: ASUM axis: 3 }',
     '"Reduction" reduction_param { axis: 1 }',
     '"Tile" tile_param { axis: 2 tiles: 3 }',
+    '"PixelShuffle" pixelshuffle_param { upscale_factor: 2 }',
     '"Reshape" reshape_param { pixelshuffler: 2 }',
     '"Reverse" reverse_param { axis: 2 }',
     '"Padding" padding_param { pad_beg: 1 pad_end: 2 }',
@@ -101,6 +107,7 @@ LAYERS = [
     '"MVN" mvn_param { normalize_variance: false }',
     '"BN" bn_param { eps: 0.01 } param {} param {} param {} param {}',
     '"BN" bn_param { frozen: true } param {} param {} param {} param {}',
+    '"CuDNNBatchNorm" cudnn_batch_norm_param { eps: 0.01 }',
     '"BN" bn_param { bn_mode: INFERENCE scale_filler { type: "gaussian" std: 1 } shift_filler { type: "gaussian" std: 1 } }',
     '"Upsample" upsample_param { scale: 3 }',
     '"Im2col" convolution_param { kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 dilation: 2 }',
@@ -120,7 +127,7 @@ def net_of(text: str, dims: str = "dim: 2 dim: 4 dim: 9 dim: 8") -> Net:
         if layer.type == "BatchNorm":
             for blob, value in zip(layer.blobs, (0.7, 1.9, 1.3)):
                 blob.data[...] = value * (1 + random.random(blob.shape))
-        if layer.type == "BN":
+        if layer.type in ("BN", "CuDNNBatchNorm"):
             for blob in layer.blobs:
                 blob.data[...] = 0.5 + random.random(blob.shape)
     return net
@@ -156,7 +163,7 @@ def test_a_layer(tmp_path: Path, text: str) -> None:
     net = net_of(f'layer {{ name: "y" bottom: "data" top: "y" type: {text} }}')
     names = check(net, tmp_path)
     assert "d data" in names
-    learnt = 0 if "BatchNorm" in text else 2 if '"BN"' in text else len(net.layers[-1].blobs)
+    learnt = 2 if '"BN"' in text or "CuDNN" in text else 0 if "BatchNorm" in text else len(net.layers[-1].blobs)
     assert len([name for name in names if name.startswith("d y.")]) == learnt
 
 

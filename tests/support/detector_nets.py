@@ -170,3 +170,23 @@ LANDMARKS = """
 layer { name: "points" type: "InnerProduct" bottom: "data" top: "points" inner_product_param { num_output: 10 } }"""
 MTCNN = {"det1.prototxt": PNET, "det2.prototxt": refiner(24), "det3.prototxt": refiner(48, LANDMARKS)}
 """The texts of the three files."""
+
+DETECT_NET = """
+name: "DetectNet"
+layer { name: "deploy_data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 48 dim: 64 } }
+  include: { phase: TEST not_stage: "val" } }
+layer { name: "deploy_transform" type: "Power" bottom: "data" top: "transformed_data" power_param { shift: -127 }
+  include: { phase: TEST not_stage: "val" } }
+layer { name: "pool" type: "Pooling" bottom: "transformed_data" top: "pool"
+  pooling_param { pool: AVE kernel_size: 16 stride: 16 } }
+layer { name: "cvg/classifier" type: "Convolution" bottom: "pool" top: "cvg/classifier"
+  convolution_param { num_output: 2 kernel_size: 1 } }
+layer { name: "coverage/sig" type: "Sigmoid" bottom: "cvg/classifier" top: "coverage" }
+layer { name: "bbox/regressor" type: "Convolution" bottom: "pool" top: "bboxes"
+  convolution_param { num_output: 4 kernel_size: 1 } }
+layer { type: 'Python' name: 'cluster' bottom: 'coverage' bottom: 'bboxes' top: 'bbox-list-class0' top: 'bbox-list-class1'
+  python_param { module: 'caffe.layers.detectnet.clustering' layer: 'ClusterDetections'
+                 param_str : '64, 48, 16, 0.6, 2, 2, 22, 2' }
+  include: { phase: TEST } }
+"""
+"""The end of DIGITS' DetectNet, of two classes, with a larger eps: boxes of all cells become one."""

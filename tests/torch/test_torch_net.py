@@ -30,7 +30,7 @@ def made(text: str, phase=TEST, dtype=np.float64, fork: str = "") -> Net:
     for name, blobs in net.params.items():
         for blob in blobs:
             blob.data[...] = random.normal(size=blob.shape)
-            if net.layer_dict[name].type in ("BatchNorm", "BN"):
+            if net.layer_dict[name].type in ("BatchNorm", "BN", "CuDNNBatchNorm"):
                 blob.data[...] = random.uniform(1, 2, blob.shape)
     return net
 
@@ -86,6 +86,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "BNLL": "",
     "ChannelNorm": "",
     "BN": "bn_param { eps: 0.001 }",
+    "CuDNNBatchNorm": "cudnn_batch_norm_param { eps: 0.01 scale_filler { value: 1.5 } }",
     "BN ": "bn_param { frozen: true }",
     "BN  ": "bn_param { bn_mode: LEARN }",
     "BN   ": "bn_param { bn_mode: INFERENCE }",
@@ -107,6 +108,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Flatten ": "flatten_param { axis: 2 end_axis: -1 }",
     "Gather": "",
     "HardSigmoid": "",
+    "HardSwish": "",
     "Im2col": "convolution_param { kernel_size: 3 }",
     "InnerProduct": "inner_product_param { num_output: 3 }",
     " InnerProduct": "inner_product_param { num_output: 3 normalize: true }",
@@ -116,6 +118,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "LRN ": "lrn_param { local_size: 3 alpha: 0.4 norm_region: WITHIN_CHANNEL }",
     "MVN": "",
     "MaskResize": "mask_resize_param { output_height: 9 output_width: 3 }",
+    "Mish": "",
     "Normalize": "norm_param { across_spatial: false }",
     "PReLU": "",
     "PReLU ": "prelu_param { channel_shared: true }",
@@ -137,6 +140,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Pooling        ": "pooling_param { pool: AVE kernel_h: 3 kernel_w: 2 stride: 1 pad_h: 2 pad_w: 1 }",
     "Pooling         ": "pooling_param { pool: MAX kernel_h: 1 kernel_w: 5 stride: 5 pad_h: 0 pad_w: 1 }",
     "Pooling          ": "pooling_param { pool: AVE kernel_h: 1 kernel_w: 5 stride: 5 pad_h: 0 pad_w: 1 }",
+    "Pooling           ": "pooling_param { pool: AVE kernel_size: 3 stride: 2 pad_type: 1 }",
     "Power": "power_param { power: 2 scale: 0.5 shift: 3 }",
     "Power ": "power_param { power: 0 }",
     "ReLU": "",
@@ -149,6 +153,8 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Reorg": "reorg_param { stride: 2 reverse: true }",
     "Reshape": "reshape_param { shape { dim: 0 dim: 2 dim: -1 dim: 7 } }",
     "Reshape ": "reshape_param { shape { dim: 10 dim: 2 } axis: 1 num_axes: 2 }",
+    "PixelShuffle": "pixelshuffle_param { upscale_factor: 2 }",
+    "Unsqueeze": "unsqueeze_param { dim: 1 }",
     "Reshape  ": "reshape_param { pixelshuffler: 2 }",
     "Reverse": "reverse_param { axis: -2 }",
     "SPP": "spp_param { pyramid_height: 2 }",
@@ -285,9 +291,10 @@ def test_a_loss_with_mncs_weights():
     compare(net, inputs, 1e-9, index=("t", "w"))
 
 
-def test_heds_loss():
+@pytest.mark.parametrize("fork", ["hed", "rcf"])
+def test_heds_loss(fork: str):
     text = 'type: "SigmoidCrossEntropyLoss"'
-    net = made(input_layer("x", 2, 3, 4) + input_layer("t", 2, 3, 4) + layer(text, bottom="x t"), fork="hed")
+    net = made(input_layer("x", 2, 3, 4) + input_layer("t", 2, 3, 4) + layer(text, bottom="x t"), fork=fork)
     random = np.random.default_rng(11)
     compare(net, {"x": random.normal(size=(2, 3, 4)), "t": random.integers(0, 3, (2, 3, 4)) / 2}, 1e-9, index=("t",))
 

@@ -46,7 +46,7 @@ class FrcnnProposal(Proposal):
         super().setup(bottom, top)
         self.warn("the fork reads its anchors from a file of settings; those of its voc_config.json are taken", "type")
 
-    def given_anchors(self) -> tuple[Array, int]:
+    def given_anchors(self, scores: Blob) -> tuple[Array, int]:
         return np.array(ANCHORS, np.float64), STRIDE
 
 
@@ -72,7 +72,7 @@ class FrcnnAnchorTarget(AnchorTarget):
         super().setup(bottom, top)
         self.warn("the fork reads its anchors from a file of settings; those of its voc_config.json are taken", "type")
 
-    def given_anchors(self) -> tuple[Array, int]:
+    def given_anchors(self, scores: Blob) -> tuple[Array, int]:
         return np.array(ANCHORS, np.float64), STRIDE
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +29,9 @@ MOST_UNTRAINED = 3
 """Nets without weights to go on with, at most."""
 TRIED = 6
 """Nets made for one file of weights, at most: those with the most of its layers' names; and without weights."""
+
+SettingsOf = Callable[[Item], DetectionSettings | None]
+"""The detection settings of a net."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Runnable:
         return Task("run") if task.command == "detect" and "rois" in self.made.inputs else task
 
 
-def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: DetectionSettings | None, fork: str) -> list[Pair]:
+def pairs_of(nets: Sequence[Item], weights: Sequence[Item], settings: SettingsOf, fork: str) -> list[Pair]:
     """Return pairs of each file of weights and the nets that it may belong to, the best first."""
     found: list[Pair] = []
     made: dict[str, Net | str] = {}
@@ -139,7 +142,7 @@ def best_of(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def runnable(
-    pairs: Sequence[Pair], nets: Sequence[Item], settings: DetectionSettings | None, fork: str
+    pairs: Sequence[Pair], nets: Sequence[Item], settings: SettingsOf, fork: str
 ) -> tuple[list[Runnable], dict[str, str]]:
     """Return the nets to go on with: for each file of weights the best net that it fits.
 
@@ -170,14 +173,14 @@ def _layers(weights: Item) -> list[LayerWeights]:
     return content.layers
 
 
-def _made(net: Item, settings: DetectionSettings | None, fork: str) -> Net | str:
+def _made(net: Item, settings: SettingsOf, fork: str) -> Net | str:
     """Return the net for TEST, or the reason why there is none."""
     if reads := reading(net.content):
         return f"it reads data ({', '.join(dict.fromkeys(reads))}): `minicaffe deploy` replaces its data layers by inputs"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the item's notes report what matters
-            return Net(net.content, TEST, keep="outputs", settings=settings, strict=False, fork=fork)
+            return Net(net.content, TEST, keep="outputs", settings=settings(net), strict=False, fork=fork)
     except Exception as error:  # one faulty net must not stop the report on the others
         return reason(error)
 

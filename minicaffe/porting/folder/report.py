@@ -8,13 +8,14 @@ from html import escape
 from os import PathLike
 from pathlib import Path
 
-from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.settings import DetectionSettings, with_anchors
 from minicaffe.detection.family import SSD_MEANS, numbers_text
 from minicaffe.detection.inputs import image_inputs
 from minicaffe.errors import first_of, on_one_line, pasted, shortened
 from minicaffe.formats.forks import grouped
 
 from .matching import Pair, Runnable, best_of, pairs_of, runnable
+from .own_anchors import OwnAnchors, own_anchors, reads_anchors
 from .preparation import nearest, preparations
 from .scan import IMAGE, LINK, NET, ORDER, SETTINGS, SHOWN, SOLVER, WEIGHTS, Item, scan
 from .steps import Step, example_image, lacking_nets, lacking_shape, names_of, steps_of
@@ -48,8 +49,9 @@ class Report:
     """The findings about a folder.
 
     items: the files; fork: the fork whose layers the nets have; runnable: the nets to go on with; unmade: nets without weights
-    that cannot be made, and why; pairs: weights and the nets that they may be for, the best first; facts: what the folder tells
-    about the preprocessing; missing: what it lacks; left_out: what was not read; verdicts: of what was tried.
+    that cannot be made, and why; anchors: of nets, by path, the generate_anchors.py near them; pairs: weights and the nets that
+    they may be for, the best first; facts: what the folder tells about the preprocessing; missing: what it lacks; left_out:
+    what was not read; verdicts: of what was tried.
     """
 
     folder: Path
@@ -58,6 +60,7 @@ class Report:
     fork: str = ""
     runnable: list[Runnable] = field(default_factory=list)
     unmade: dict[str, str] = field(default_factory=dict)
+    anchors: dict[str, OwnAnchors] = field(default_factory=dict)
     pairs: list[Pair] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -85,7 +88,13 @@ def look(folder: str | PathLike[str], *, fork: str = "") -> Report:
     """
     report = Report(Path(folder), *scan(Path(folder)), fork=fork)
     found, nets = report.of(SETTINGS), report.of(NET)
-    settings = found[0].content if len(found) == 1 else None
+    report.anchors = {net.path: own for net in nets if (own := own_anchors(net.content, report.folder / net.path))}
+
+    def settings(net: Item) -> DetectionSettings | None:
+        given: DetectionSettings | None = found[0].content if len(found) == 1 else None
+        own = report.anchors.get(net.path)
+        return with_anchors(given or DetectionSettings(), own.numbers) if own else given
+
     report.pairs = pairs_of(nets, report.of(WEIGHTS), settings, fork)
     report.runnable, report.unmade = runnable(report.pairs, nets, settings, fork)
     if not report.of(WEIGHTS) and (more := len(nets) - len(report.runnable) - len(report.unmade)) > 0:
@@ -155,6 +164,13 @@ def _unclear(report: Report) -> Iterator[str]:
         if one.family is not None and not one.family.has_fixed_size and len(settings) > 1:
             names = first_of([item.path for item in settings], ", ")
             yield f"which settings {one.net.path} was trained with: give --cfg, one of {names}"
+    made = {one.net.path: one.made for one in report.runnable}
+    unread: dict[str, list[str]] = {}
+    for net, own in report.anchors.items():
+        if own.problem and (reads_anchors(made[net], own) if net in made else not made):
+            unread.setdefault(own.problem, []).append(net)
+    for problem, paths in unread.items():
+        yield f"the anchors of {first_of(paths, ', ')}: {problem}"
 
 
 Section = tuple[str, list[tuple[str, str]]]

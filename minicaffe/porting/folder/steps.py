@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import string
 import warnings
@@ -31,6 +32,7 @@ from minicaffe.porting.retarget import retarget
 from minicaffe.registry import exports
 
 from .matching import Runnable
+from .own_anchors import reads_anchors
 from .preparation import nearest, preparations
 from .scan import IMAGE, NAMES, NET, SETTINGS, SOLVER, STATE, WEIGHTS, Item, reading, reason
 
@@ -112,7 +114,7 @@ class _Steps:
         classes = words.classes if one.task.command == "detect" else ""
         (out,) = self.output("trace", ".html", of=one)
         yield Step("see what every layer does", f"minicaffe trace {words.files}{shown}{words.cfg}{classes} -o {out}")
-        if _folds(one.made):
+        if _folds(one.made) and not words.anchors:  # merge-bn has no --anchors
             out_net, out_weights = self.output("merged", ".prototxt", ".caffemodel", of=one)
             out = f"-o {out_net} {out_weights} --check"
             yield Step("fold BatchNorm into the convolutions", f"minicaffe merge-bn {words.files} {out}")
@@ -160,6 +162,9 @@ class _Words:
         has_settings = one.family is not None and not one.family.has_fixed_size
         self.check = "" if one.weights is None and _is_chaotic(made) else " --check"
         self.cfg = f" --cfg {report.path(settings[0])}" if len(settings) == 1 and has_settings else ""
+        own = report.anchors.get(one.net.path)
+        self.anchors = f" --anchors {_shown(report, own.file)}" if own and own.numbers and reads_anchors(made, own) else ""
+        self.cfg += self.anchors
         self.means = MTCNN_INPUT if one.stage else means_of(report, one)
         names = names_of(report, task)
         option = {"read": "--alphabet-file"}.get(task.command, "--classes")
@@ -199,7 +204,14 @@ class _Words:
         if self.task.command == "read" and (self.classes or digits):
             return Step("read text", f"minicaffe read {self.files} {self.photo}{self.cfg}{means}{self.classes}")
         given = f" --input {pasted(f'{self.takes}={self.image}')}{means}" if self.takes else ""
-        return Step("run it on an image" if self.takes else "run it", f"minicaffe run {self.files}{given}")
+        return Step("run it on an image" if self.takes else "run it", f"minicaffe run {self.files}{given}{self.anchors}")
+
+
+def _shown(report: Report, file: Path) -> str:
+    """Return the absolute path of a file for use in a command: relative if the folder's is."""
+    with suppress(ValueError):  # another drive
+        return pasted(str(file) if report.folder.is_absolute() else os.path.relpath(file), path=True)
+    return pasted(str(file), path=True)
 
 
 def steps_of(report: Report) -> Iterator[Step]:

@@ -15,6 +15,7 @@ from minicaffe.layers.conv.inner_product import Embed, InnerProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.forks.deepdetect import SparseInnerProduct
 from minicaffe.layers.forks.flownet.flownet_layers import ChannelNorm
+from minicaffe.layers.forks.genet import CuDNNBatchNorm
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.neuron.dropout import Dropout
 from minicaffe.layers.norm.batch_norm import BatchNorm
@@ -136,6 +137,10 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
         if len(top) > 1:
             raise layer.error("the mask of global pooling has no ONNX form", "top[1]")
         return [g("GlobalMaxPool" if layer.method == MAX else "GlobalAveragePool", x)]
+    is_fixed = max(layer.sizes[1]) == 1 or all(isinstance(length, int) for length in x.dims[2:])
+    if not layer.has_even_pads and not (layer.floor and is_fixed):
+        reason = "with other padding after the map than before it has an ONNX form only for a stride of 1, or rounded down and"
+        raise layer.error(f"{reason} for maps of a fixed size", "pooling_param")
     # Caffe's divisor counts padding, but not the pixels that ceil adds after it. ONNX lacks this mode.
     padded_mean = layer.method == AVE and layer.counts_padding and any(a.pad and not a.floor for a in axes)
     if padded_mean or any(_needs_padding(a, length) for a, length in zip(axes, x.dims[2:])):
@@ -161,14 +166,14 @@ def _axes(layer: Pooling, x: Value) -> tuple[PoolAxis, ...]:
 
 
 def _needs_padding(axis: PoolAxis, length: int | str) -> bool:
-    room = axis.size + 2 * axis.pad - axis.kernel
+    room = axis.size + axis.pad + axis.end - axis.kernel
     left_out = axis.pooled <= -(-room // axis.stride) and not axis.floor  # Caffe left out a window that ONNX's ceil_mode has
     return (axis.stride > axis.kernel and not axis.clip and not axis.floor) or (isinstance(length, int) and left_out)
 
 
 def _window(axes: tuple[PoolAxis, ...], *, ceil: bool) -> dict[str, Any]:
-    kernel, stride, pad = ([getattr(a, what) for a in axes] for what in ("kernel", "stride", "pad"))
-    return {"kernel_shape": kernel, "strides": stride, "pads": pad * 2, "ceil_mode": int(ceil)}
+    kernel, stride, pad, end = ([getattr(a, what) for a in axes] for what in ("kernel", "stride", "pad", "end"))
+    return {"kernel_shape": kernel, "strides": stride, "pads": pad + end, "ceil_mode": int(ceil)}
 
 
 def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
@@ -236,7 +241,7 @@ def _normalised(g: Graph, x: Value, eps: float) -> list[str]:
     return [g("Div", centred, g("Sqrt", g("Add", variance, float(eps)))), mean, variance]
 
 
-@exports(BN)
+@exports(BN, CuDNNBatchNorm)
 def bn(g: Graph, layer: BN, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Emit BatchNormalization with the stored statistics; or operators with the batch's or none, then Mul and Add."""
     layer.check_kind()

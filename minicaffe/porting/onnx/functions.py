@@ -10,19 +10,19 @@ from minicaffe.layer import Layer
 from minicaffe.layers.data.input import Parameter
 from minicaffe.layers.elementwise.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
+from minicaffe.layers.forks.brocolli.brocolli_layers import HardSwish, Unsqueeze
 from minicaffe.layers.forks.mnc import MaskResize
 from minicaffe.layers.metric.arg_max import ArgMax
 from minicaffe.layers.neuron.functions import (
     BNLL,
     ELU,
     MOST,
-    SCALE,
-    SHIFT,
     AbsVal,
     Clip,
     Exp,
     HardSigmoid,
     Log,
+    Mish,
     Power,
     ReLU6,
     Sigmoid,
@@ -35,7 +35,7 @@ from minicaffe.layers.neuron.relu import PReLU, ReLU
 from minicaffe.layers.pool.unpooling import MAX as MAX_UNPOOLING
 from minicaffe.layers.pool.unpooling import Unpooling, Upsample
 from minicaffe.layers.shape.concat import Concat, Slice
-from minicaffe.layers.shape.crop import Crop, Padding
+from minicaffe.layers.shape.crop import AutoCrop, Crop, Padding
 from minicaffe.layers.shape.interp import Interp
 from minicaffe.layers.shape.items import BatchReindex, Gather, Scatter
 from minicaffe.layers.shape.rearranged import Permute, Reorg, Reverse, ShuffleChannel, Transpose
@@ -53,6 +53,7 @@ def _one_node(operator: str) -> Emitter:
 
 exports(AbsVal)(_one_node("Abs"))
 exports(BNLL)(_one_node("Softplus"))
+exports(Mish)(_one_node("Mish"))
 exports(Sigmoid)(_one_node("Sigmoid"))
 exports(TanH)(_one_node("Tanh"))
 
@@ -71,7 +72,13 @@ def relu6(g: Graph, layer: ReLU6, bottom: list[Value], top: list[Dims]) -> list[
 
 @exports(HardSigmoid)
 def hard_sigmoid(g: Graph, layer: HardSigmoid, bottom: list[Value], top: list[Dims]) -> list[str]:
-    return [g("HardSigmoid", bottom[0], alpha=SCALE, beta=SHIFT)]
+    alpha, beta, _ = layer.constants()
+    return [g("HardSigmoid", bottom[0], alpha=alpha, beta=beta)]
+
+
+@exports(HardSwish)
+def hard_swish(g: Graph, layer: HardSwish, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("HardSwish", bottom[0])]
 
 
 @exports(PReLU)
@@ -192,6 +199,11 @@ def flatten(g: Graph, layer: Flatten, bottom: list[Value], top: list[Dims]) -> l
     return [g.reshape(x, g.shape(x, 0, start), [merged if isinstance(merged, int) else -1], g.shape(x, end))]
 
 
+@exports(Unsqueeze)
+def unsqueeze(g: Graph, layer: Unsqueeze, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Unsqueeze", bottom[0], [layer.axis])]
+
+
 @exports(Reshape)
 def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Emit a Reshape.
@@ -212,7 +224,7 @@ def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> l
     return [g.reshape(x, *parts)]
 
 
-@exports(PixelShuffle)
+@exports(PixelShuffle, subclasses=True)
 def pixel_shuffle(g: Graph, layer: PixelShuffle, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g("DepthToSpace", bottom[0], blocksize=layer.factor, mode="CRD")]
 
@@ -248,7 +260,7 @@ def reorg(g: Graph, layer: Reorg, bottom: list[Value], top: list[Dims]) -> list[
     return [g.reshape(moved, n, g("Mul", c, square), g("Div", h, [s]), g("Div", w, [s]))]
 
 
-@exports(Crop)
+@exports(AutoCrop, Crop)
 def crop(g: Graph, layer: Crop, bottom: list[Value], top: list[Dims]) -> list[str]:
     x, like = bottom
     axis = layer.param.crop_param.axis % x.rank

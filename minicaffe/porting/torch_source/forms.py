@@ -14,6 +14,7 @@ from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.deformable_convolution import DeformableConvolution, ModulatedDeformableConvolution
 from minicaffe.layers.conv.inner_product import Embed, InnerProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
+from minicaffe.layers.forks.genet import CuDNNBatchNorm
 from minicaffe.layers.neuron.relu import PReLU
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC
@@ -102,6 +103,13 @@ def pooling(s: Source, layer: Pooling, bottom: Sequence[str], top: Shapes) -> st
     if param.pool == caffe_pb2.PoolingParameter.STOCHASTIC:
         raise layer.error("has no form: only MAX and AVE", "pooling_param.pool")
     x, mean = bottom[0], layer.method == AVE
+    if not layer.has_even_pads:
+        rows, columns = layer.rows, layer.columns
+        if mean or len(top) > 1 or not layer.floor or max(stride) > 1:
+            reason = "with other padding after the map than before it has a form only for MAX with a stride of 1"
+            raise layer.error(reason, "pooling_param")
+        padded = f"F.pad({x}, {(columns.pad, columns.end, rows.pad, rows.end)}, value=float('-inf'))"
+        return f"F.max_pool2d({padded}, {_sizes(kernel)}, stride=1)"
     foreign = any(2 * p > k or step > k for k, step, p in zip(kernel, stride, pad))  # PyTorch has no such windows
     if len(top) > 1 and (param.global_pooling or foreign):
         raise layer.error("with a mask has no form for windows that miss rows or columns, or of the whole map", "pooling_param")
@@ -176,7 +184,7 @@ def batch_norm(s: Source, layer: BatchNorm, bottom: Sequence[str], top: Shapes) 
     return f"{s.module(layer, f'nn.BatchNorm{axes}({len(mean)}, {options})', tensors)}({bottom[0]})"
 
 
-@source(BN)
+@source(BN, CuDNNBatchNorm)
 def bn(s: Source, layer: BN, bottom: Sequence[str], top: Shapes) -> str:
     layer.check_kind()
     if layer.of_batch or len(top) > 1:

@@ -9,6 +9,7 @@ import numpy as np
 from minicaffe.layers.conv.im2col import Im2col
 from minicaffe.layers.elementwise.eltwise import Eltwise
 from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
+from minicaffe.layers.forks.brocolli.brocolli_layers import HardSwish, Unsqueeze
 from minicaffe.layers.forks.flownet.flownet_layers import ChannelNorm
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.metric.arg_max import ArgMax
@@ -17,13 +18,12 @@ from minicaffe.layers.neuron.functions import (
     BNLL,
     ELU,
     MOST,
-    SCALE,
-    SHIFT,
     AbsVal,
     Clip,
     Exp,
     HardSigmoid,
     Log,
+    Mish,
     Power,
     ReLU6,
     Sigmoid,
@@ -33,7 +33,7 @@ from minicaffe.layers.neuron.functions import (
 )
 from minicaffe.layers.neuron.relu import ReLU
 from minicaffe.layers.shape.concat import Concat, Slice
-from minicaffe.layers.shape.crop import Crop, Padding
+from minicaffe.layers.shape.crop import AutoCrop, Crop, Padding
 from minicaffe.layers.shape.items import BatchReindex, Gather, Scatter
 from minicaffe.layers.shape.rearranged import Permute, Reorg, Reverse, ShuffleChannel, Transpose
 from minicaffe.layers.shape.reduction import Reduction, Tile
@@ -54,10 +54,17 @@ def _line(text: str) -> Form:
 source(AbsVal)(_line("{x}.abs()"))
 source(BNLL)(_line("torch.logaddexp({x}, torch.zeros_like({x}))"))
 source(ChannelNorm)(_line("torch.linalg.vector_norm({x}, dim=1, keepdim=True)"))
-source(HardSigmoid)(_line(f"({{x}} * {SCALE} + {SHIFT}).clamp(0, 1)"))
+source(HardSwish)(_line("F.hardswish({x})"))
+source(Mish)(_line("F.mish({x})"))
 source(Sigmoid)(_line("torch.sigmoid({x})"))
 source(SpatialProduct)(_line("{x} * {y}"))
 source(TanH)(_line("torch.tanh({x})"))
+
+
+@source(HardSigmoid)
+def hard_sigmoid(s: Source, layer: HardSigmoid, bottom: Sequence[str], top: Shapes) -> str:
+    alpha, beta, _ = layer.constants()
+    return f"({line(layer, bottom[0], alpha, beta)}).clamp(0, 1)"
 
 
 @source(ReLU)
@@ -201,6 +208,11 @@ def flatten(s: Source, layer: Flatten, bottom: Sequence[str], top: Shapes) -> st
     return f"{bottom[0]}.flatten({param.axis}, {param.end_axis})"
 
 
+@source(Unsqueeze)
+def unsqueeze(s: Source, layer: Unsqueeze, bottom: Sequence[str], top: Shapes) -> str:
+    return f"{bottom[0]}.unsqueeze({layer.axis})"
+
+
 @source(Reshape)
 def reshape(s: Source, layer: Reshape, bottom: Sequence[str], top: Shapes) -> str:
     param, dims = layer.param.reshape_param, layer.param.reshape_param.shape.dim
@@ -221,7 +233,7 @@ def reverse(s: Source, layer: Reverse, bottom: Sequence[str], top: Shapes) -> st
     return f"{bottom[0]}.flip({layer.axis})"
 
 
-@source(PixelShuffle)
+@source(PixelShuffle, subclasses=True)
 def pixel_shuffle(s: Source, layer: PixelShuffle, bottom: Sequence[str], top: Shapes) -> str:
     return f"F.pixel_shuffle({bottom[0]}, {layer.factor})"
 
@@ -253,7 +265,7 @@ def padding(s: Source, layer: Padding, bottom: Sequence[str], top: Shapes) -> st
     return f"F.pad({bottom[0]}, {layer.pads * 2})"
 
 
-@source(Crop)
+@source(AutoCrop, Crop)
 def crop(s: Source, layer: Crop, bottom: Sequence[str], top: Shapes) -> str:
     axis = layer.param.crop_param.axis % len(top[0])
     x, reference = bottom

@@ -16,6 +16,7 @@ from minicaffe.blob import Array
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.inner_product import Embed
 from minicaffe.layers.data.input import Parameter
+from minicaffe.layers.forks.brocolli.brocolli_layers import Unsqueeze
 from minicaffe.layers.pool.unpooling import AVE, MAX, Unpooling, Upsample
 from minicaffe.layers.shape.concat import Concat, Slice
 from minicaffe.layers.shape.crop import Padding
@@ -108,25 +109,27 @@ def _same_place(at: Index, shape: Index, other: Index) -> tuple[Index, str]:
     return tuple(int(i) for i in np.unravel_index(flat, other)), f"both are number {flat} of the same memory"
 
 
-@explains(Flatten, Reshape)
+@explains(Flatten, Reshape, Unsqueeze)
 def reshaped(case: Case[Layer], at: Index) -> Explanation:
     index, step = _same_place(at, case.y.shape, case.x.shape)
     return copied(case, at, 0, index, f"{step}: no number moves, only the shape changes")
 
 
-@explains_gradient(Flatten, Reshape)
+@explains_gradient(Flatten, Reshape, Unsqueeze)
 def reshaped_gradient(case: Case[Layer], at: Index) -> Explanation:
     return _copied_to(case, at, 0, *_same_place(at, case.x.shape, case.y.shape))
 
 
-@explains(Permute, PixelShuffle, Reorg, Reverse, ShuffleChannel, Transpose)
+@explains(PixelShuffle, subclasses=True)
+@explains(Permute, Reorg, Reverse, ShuffleChannel, Transpose)
 def rearranged(case: Case[Rearranged], at: Index) -> Explanation:
     source = int(_sources(case)[at])
     step = f"y's numbers are x's in another order; this one is number {source} of x's memory"
     return copied(case, at, 0, tuple(int(i) for i in np.unravel_index(source, case.x.shape)), step)
 
 
-@explains_gradient(Permute, PixelShuffle, Reorg, Reverse, ShuffleChannel, Transpose)
+@explains_gradient(PixelShuffle, subclasses=True)
+@explains_gradient(Permute, Reorg, Reverse, ShuffleChannel, Transpose)
 def rearranged_gradient(case: Case[Rearranged], at: Index) -> Explanation:
     sources = _sources(case)
     flat = int(np.flatnonzero(sources == flat_index(at, case.x.shape))[0])

@@ -19,6 +19,7 @@ from minicaffe.layers.elementwise.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.elementwise.eltwise import SUM as ELTWISE_SUM
 from minicaffe.layers.elementwise.products import Axpy, BroadcastMul, SpatialProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
+from minicaffe.layers.forks.brocolli.brocolli_layers import HardSwish
 from minicaffe.layers.forks.deepdetect import SparseInnerProduct
 from minicaffe.layers.forks.mnc import MaskResize
 from minicaffe.layers.neuron.dropout import Dropout
@@ -30,6 +31,7 @@ from minicaffe.layers.neuron.functions import (
     Exp,
     HardSigmoid,
     Log,
+    Mish,
     Power,
     ReLU6,
     Sigmoid,
@@ -71,8 +73,13 @@ FORMULAS: dict[type[Layer], tuple[str, Callable[[Any, float], str]]] = {
         lambda p, x: number(x) if x > 0 else f"{number(p.alpha)} * (exp({number(x)}) - 1)",
     ),
     Exp: ("base ^ (shift + scale * x)", _exp),
-    HardSigmoid: ("min(1, max(0, 0.2 * x + 0.5))", lambda _, x: f"min(1, max(0, 0.2 * {signed(x)} + 0.5))"),
+    HardSigmoid: (
+        "min(1, max(0, alpha * x + beta))",
+        lambda p, x: f"min(1, max(0, {number(p.alpha)} * {signed(x)} + {number(p.beta)}))",
+    ),
+    HardSwish: ("x * min(1, max(0, x / 6 + 0.5))", lambda _, x: f"{number(x)} * min(1, max(0, {number(x)} / 6 + 0.5))"),
     Log: ("ln(shift + scale * x) / ln(base)", _log),
+    Mish: ("x * tanh(ln(1 + exp(x)))", lambda _, x: f"{number(x)} * tanh(ln(1 + exp({number(x)})))"),
     PReLU: (
         "x where x > 0, else slope * x, a learnt slope for each channel",
         lambda _, x: number(x) if x > 0 else f"slope * {signed(x)}",
@@ -132,7 +139,9 @@ def _size_inside(layer: Elementwise, x: float) -> float:
     if isinstance(layer, Exp):
         size = abs(layer.scale * x) + abs(layer.shift)
         return float(size) * math.exp(min(layer.scale * x + layer.shift, 700.0))  # exp overflows a float64 from 710 on
-    return 1.0 if isinstance(layer, Sigmoid | HardSigmoid | BNLL | Swish) else 0.0
+    if isinstance(layer, HardSigmoid):
+        return float(abs(p.alpha * x) + abs(p.beta))
+    return 1.0 if isinstance(layer, Sigmoid | BNLL | Mish | Swish) else abs(x) if isinstance(layer, HardSwish) else 0.0
 
 
 def _slope_of_prelu(layer: PReLU, at: Index) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.layers.elementwise.channels import by_channel
 from minicaffe.layers.forks.flownet.flownet_layers import ChannelNorm
+from minicaffe.layers.forks.genet import CuDNNBatchNorm
 from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.loss.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.norm.batch_norm import BatchNorm
@@ -73,7 +74,7 @@ def batch_norm(case: Case[BatchNorm], at: Index) -> Explanation:
     return case.function(at, formula, computed, SHARE * size, *steps)
 
 
-@explains(BN)
+@explains(BN, CuDNNBatchNorm)
 def bn(case: Case[BN], at: Index) -> Explanation:
     mean, _, std, source = _statistics(case, at[1])
     if case.number:
@@ -91,7 +92,7 @@ def bn(case: Case[BN], at: Index) -> Explanation:
     return case.function(at, "y = slope * (x - mean) / sqrt(variance + eps) + bias", computed, tolerance, *steps)
 
 
-@explains_gradient(BatchNorm, BN)
+@explains_gradient(BatchNorm, BN, CuDNNBatchNorm)
 def batch_norm_gradient(case: Case[BatchNorm] | Case[BN], at: Index) -> Explanation:
     layer, channel = case.layer, at[1] if len(at) > 1 else 0
     mean, _, std, source = _statistics(case, channel)
@@ -117,14 +118,14 @@ def batch_norm_gradient(case: Case[BatchNorm] | Case[BN], at: Index) -> Explanat
     return case.gradient(at, formula, terms, steps=steps, size=float(size) * abs(scale / std))
 
 
-@explains_weight(BatchNorm, BN)
+@explains_weight(BatchNorm, BN, CuDNNBatchNorm)
 def of_normalisation(case: Case[BatchNorm] | Case[BN], at: Index) -> Explanation:
     layer = case.layer
     name = layer.weight_names[case.number]
     if name not in ("scale", "slope", "bias", "shift"):
         raise case.error(f"blob {case.number} ({name}) is a statistic, which has no gradient")
     if isinstance(layer, BN) and layer.frozen:
-        raise case.error(f"blob {case.number} ({name}) has no gradient: bn_param {{ frozen: true }}")
+        raise case.error(f"blob {case.number} ({name}) has no gradient: {layer.param_block[0]} {{ frozen: true }}")
     channel = flat_index(at, layer.blobs[case.number].shape)
     flat = channel_of(case.x.shape, channel)
     if name in ("bias", "shift"):

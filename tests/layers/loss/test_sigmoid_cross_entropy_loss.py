@@ -111,6 +111,23 @@ def test_heds_targets_weigh_by_the_share_of_the_other_class():
     assert LayerCase(TYPE, x, target).forward()[0] > 2 * expected
 
 
+def test_rcfs_targets_weigh_as_heds_and_zeros_more():
+    """Number by number, as RCF's loop."""
+    x, target = np.random.default_rng(3).normal(size=(2, 7)), np.array([[1, 0, 0, 0.3, 1, 0, 0], [0, 0, 0.2, 0, 0, 1, 1]])
+    loss = 0.0
+    for scores, labels in zip(x, target):
+        ones, zeros = (labels == 1).sum(), (labels == 0).sum()
+        for score, label in zip(scores, labels):
+            if label == 1:
+                loss += np.log1p(np.exp(-score)) * zeros / (ones + zeros)
+            elif label == 0:
+                loss += 1.1 * np.log1p(np.exp(score)) * ones / (ones + zeros)
+    case = LayerCase(TYPE, x, target, fork="rcf")
+    np.testing.assert_allclose(case.forward()[0], loss / 2)
+    assert str(case.layer.choice) == "SigmoidCrossEntropyLoss of RCF: fork rcf"
+    assert case.check_gradient().elements == 14
+
+
 def test_heds_loss_of_no_known_target_is_0():
     case = LayerCase(TYPE, np.ones((2, 3)), np.full((2, 3), 0.5), fork="hed")
     assert case.forward()[0] == 0

@@ -228,9 +228,78 @@ def test_global_pooling_follows_the_map() -> None:
     np.testing.assert_array_equal(case.forward()[0], np.full((2, 3, 1, 1), 3.0))
 
 
+def padded_pool(x: np.ndarray, pool: str, kernel: int, stride: int, sides: tuple[int, int, int, int] | None) -> np.ndarray:
+    """The windows of Synopsys' pooling_layer.cpp, one by one. sides: before and after, rows first; None: pad_type 1."""
+    pooled, pads = [], []
+    for axis, size in enumerate(x.shape[2:]):
+        if sides is None:
+            pooled.append(-(-size // stride))
+            along = max(kernel - stride, 0) if size % stride == 0 else max(kernel - size % stride, 0)
+            pads.append((along // 2, along - along // 2))
+        else:
+            pads.append(sides[2 * axis : 2 * axis + 2])
+            pooled.append(-(-(size + sum(pads[-1]) - kernel) // stride) + 1)
+            pooled[-1] -= (pooled[-1] - 1) * stride >= size + pads[-1][0]
+    y = np.zeros((*x.shape[:2], *pooled))
+    for n, c, i, j in np.ndindex(*y.shape):
+        top, left = (at * stride - pad[0] for at, pad in zip((i, j), pads))
+        bottom, right = (min(start + kernel, size + pad[1]) for start, size, pad in zip((top, left), x.shape[2:], pads))
+        own = [
+            x[n, c, h, w]
+            for h in range(max(top, 0), min(bottom, x.shape[2]))
+            for w in range(max(left, 0), min(right, x.shape[3]))
+        ]
+        area = len(own) if pool == "AVE_EXC_PAD" else (bottom - top) * (right - left)
+        y[n, c, i, j] = max(own) if pool == "MAX" else sum(own) / area
+    return y
+
+
+@pytest.mark.parametrize("pool", ["MAX", "AVE", "AVE_EXC_PAD"])
+@pytest.mark.parametrize(("kernel", "stride"), [(2, 1), (3, 1), (3, 2), (2, 3), (4, 3), (5, 2)])
+def test_same_padding_is_its_definition(pool: str, kernel: int, stride: int) -> None:
+    x = distinct(2, 3, 6, 7)
+    case = LayerCase(text(f"pool: {pool} kernel_size: {kernel} stride: {stride} pad_type: 1"), x)
+    np.testing.assert_allclose(case.forward()[0], padded_pool(x, pool, kernel, stride, None), rtol=1e-12)
+    case.check_gradient()
+
+
+@pytest.mark.parametrize("pool", ["MAX", "AVE", "AVE_EXC_PAD"])
+@pytest.mark.parametrize("sides", [(1, 0, 0, 2), (0, 1, 2, 0), (2, 1, 1, 2)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_padding_of_each_side_is_its_definition(pool: str, sides: tuple[int, int, int, int], stride: int) -> None:
+    x = distinct(2, 3, 6, 7)
+    words = " ".join(f"{name}: {pad}" for name, pad in zip(("pad_t", "pad_b", "pad_l", "pad_r"), sides))
+    case = LayerCase(text(f"pool: {pool} kernel_size: 3 stride: {stride} {words}"), x)
+    np.testing.assert_allclose(case.forward()[0], padded_pool(x, pool, 3, stride, sides), rtol=1e-12)
+    case.check_gradient()
+
+
+def test_yolov3_tinys_pooling_keeps_the_size() -> None:
+    """As darknet's maxpool_layer.c: windows of 2 x 2 begin at each pixel; past the map is nothing."""
+    inside = """kernel_size: 2 stride: 1 pool: MAX
+        pad_type: 1	# same
+        #pad: 1
+    """
+    case = LayerCase(text(inside), np.array([[1.0, 5, 2], [3, 4, 9], [7, 7, 8]])[None, None], tops=2)
+    y, mask = case.forward()
+    assert y[0, 0].tolist() == [[5, 9, 9], [7, 9, 9], [7, 8, 8]]
+    assert mask[0, 0].tolist() == [[1, 5, 5], [6, 5, 5], [6, 8, 8]]
+    case.bottom[0].reshape(1, 1, 13, 26)
+    case.layer.reshape(case.bottom, case.top)
+    assert case.top[0].shape == (1, 1, 13, 26)
+
+
 @pytest.mark.parametrize(
     ("inside", "message"),
     [
+        ("kernel_size: 2 pad_type: 2", "pad_type must be 0, or 1 for TensorFlow's SAME, got 2"),
+        ("kernel_size: 2 pad_type: 1 pad: 1", "pad_type and pad are both given: give one kind of padding"),
+        ("kernel_size: 2 pad_type: 1 pad_l: 1", "pad_l and pad_type are both given: give one kind of padding"),
+        ("kernel_size: 2 pad_h: 1 pad_w: 1 pad_t: 1", "pad_t and pad_h are both given: give one kind of padding"),
+        ("kernel_size: 2 pad_b: 2", "pad_b 2 must be smaller than the kernel's 2"),
+        ("kernel_h: 3 kernel_w: 2 pad_t: 2 pad_r: 2", "pad_r 2 must be smaller than the kernel's 2"),
+        ("global_pooling: true pad_type: 1", "global_pooling needs pad 0, got pad_type"),
+        ("kernel_size: 2 pool: STOCHASTIC pad_l: 1", "padding is for MAX and AVE pooling, not for STOCHASTIC"),
         ("", r"kernel_size is missing: give kernel_size, or kernel_h and kernel_w, or global_pooling"),
         ("kernel_size: 2 kernel_h: 3", r"kernel_size and kernel_h are both given: give one of them"),
         ("kernel_h: 3", r"kernel_h and kernel_w go together, only kernel_h is given"),

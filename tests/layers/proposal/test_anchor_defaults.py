@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from own_anchors import HEADER, known, own_text, write_own  # noqa: F401 (a fixture)
 
 from minicaffe import TEST, Net
-from minicaffe.errors import LayerError, PrototxtWarning
-from minicaffe.layers.proposal.anchor_defaults import own_defaults
+from minicaffe.data.settings import DetectionSettings, read_settings, with_anchors
+from minicaffe.errors import Error, LayerError, PrototxtWarning
+from minicaffe.layers.proposal.anchor_defaults import own_defaults, read_anchors
 from minicaffe.ops import generate_anchors
 
 NET = """layer {{ name: "in" type: "Input" top: "s" top: "d" top: "i" input_param {{
@@ -154,3 +156,93 @@ def test_the_anchors_of_py_faster_rcnn_are_no_warning(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Net(net, TEST)
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    ("header", "constants", "numbers"),
+    [
+        (HEADER, "", {"base_size": [16], "ratios": [0.5, 1, 2], "scales": [8, 16, 32]}),
+        ("def generate_anchors(base_size=8, scales=np.arange(3, 15, 3)):", "", {"base_size": [8], "scales": [3, 6, 9, 12]}),
+        ("def generate_anchors(scales=np.array([1, 4, 9])):", "", {"scales": [1, 4, 9]}),
+        (
+            "def generate_anchors(ratios=RATIOS,\n scales=SCALES):",
+            "SIZE = 2\n# SCALES = [1]\nSCALES = [\n  SIZE, # 2\n  SIZE * 4]\nRATIOS = (0.25,)\n",
+            {"ratios": [0.25], "scales": [2, 8]},
+        ),
+        ("def generate_anchors(scales=A):", "A = [1]\nA = [2, 3]\n", {"scales": [2, 3]}),
+    ],
+)
+def test_the_forms_of_published_files(tmp_path: Path, header: str, constants: str, numbers: dict[str, list[float]]) -> None:
+    assert read_anchors(write_own(tmp_path / "generate_anchors.py", header, constants)) == numbers
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    ("header", "constants", "says"),
+    [
+        (
+            "def generate_anchors(base_size=16,\n    scales=cfg.SCALES):",
+            "",
+            r":4: the default scales=cfg.SCALES cannot be read",
+        ),
+        ("def generate_anchors(scales=A):", "A = B\nB = A\n", ":5: the default scales=A cannot be read"),
+        ("def generate_anchors(scales=A):", "A = open('x')\n", ":4: the default scales=A cannot be read"),
+        ("def generate_anchors(base_size=[8, 16]):", "", r":3: base_size must be a whole number, got [8, 16]"),
+        ("def generate_anchors(base_size=16.5):", "", r":3: base_size must be a whole number, got [16.5]"),
+        ("def generate_anchors(stride=16):", "", ":3: generate_anchors has no defaults of base_size, ratios, scales"),
+        ("def anchors(scales=[1]):", "", ": has no function generate_anchors"),
+    ],
+)
+def test_a_file_that_cannot_be_read(tmp_path: Path, header: str, constants: str, says: str) -> None:
+    file = write_own(tmp_path / "generate_anchors.py", header, constants)
+    with pytest.raises(
+        Error, match=f"{re.escape(str(file) + says)}.*; write the numbers in the prototxt's param_str, or as ANCHOR"
+    ):
+        read_anchors(file)
+
+
+@pytest.mark.usefixtures("known")
+def test_another_formula_is_refused(tmp_path: Path) -> None:
+    file, text = tmp_path / "generate_anchors.py", own_text()
+    file.write_text(
+        text.replace("xrange", "range").replace("Doc = string", "Other").replace("# a comment", "").replace("    ", "  ")
+    )
+    assert read_anchors(file)["scales"] == [8, 16, 32], "comments, docstrings and spaces are not compared"
+    for old, new, name in (("np.round(3)", "np.ceil(3)", "_ratio_enum"), ("np.round(0)", "0", "generate_anchors")):
+        file.write_text(text.replace(old, new))
+        line = text.split("\n").index(next(row for row in text.split("\n") if row.startswith(f"def {name}("))) + 1
+        with pytest.raises(Error, match=rf"generate_anchors.py:{line}: {name} differs .* --allow-module rpn.proposal_layer"):
+            read_anchors(file)
+    file.write_text(text.replace("def _mkanchors", "def _made"))
+    with pytest.raises(Error, match=r"generate_anchors.py:3: _mkanchors differs from"):
+        read_anchors(file)
+
+
+def test_settings_give_what_param_str_lacks(tmp_path: Path) -> None:
+    net = tmp_path / "net.prototxt"
+    net.write_text(NET.format(8, 16))
+    settings = with_anchors(DetectionSettings(), {"base_size": [8], "ratios": [0.5, 2], "scales": [1, 3]})
+    made = Net(net, TEST, settings=settings)
+    np.testing.assert_array_equal(made.layers[-1].anchors, generate_anchors(8, [0.5, 2], [1, 3]))
+    net.write_text(NET.format(8, 16).replace("'feat_stride': 16", "{feat_stride: 16, scales: [2, 5], base_size: 4}"))
+    made = Net(net, TEST, settings=settings)
+    np.testing.assert_array_equal(made.layers[-1].anchors, generate_anchors(4, [0.5, 2], [2, 5]))
+
+
+def test_proposal_layers_own_scales_replace_those_that_do_not_fit(tmp_path: Path) -> None:
+    net = tmp_path / "net.prototxt"
+    net.write_text(NET.format(12, 24))
+    settings = with_anchors(DetectionSettings(), {"ratios": [0.5, 2], "scales": [1, 3]})
+    made = Net(net, TEST, settings=settings)
+    np.testing.assert_array_equal(made.layers[-1].anchors, generate_anchors(16, [0.5, 2], [8, 16, 32]))
+    net.write_text(NET.format(10, 20))
+    with pytest.raises(LayerError, match=r"4 anchors need scores of shape \(1, 8, H, W\), got \(1, 10, 4, 4\)"):
+        Net(net, TEST, settings=settings)
+
+
+def test_settings_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "net.yml").write_text("ANCHOR_SCALES: [1, 3]\nANCHOR_RATIOS: [0.5, 2]\nANCHOR_BASE_SIZE: 8\n")
+    (tmp_path / "net.prototxt").write_text(NET.format(8, 16))
+    made = Net(tmp_path / "net.prototxt", TEST, settings=read_settings(tmp_path / "net.yml"))
+    np.testing.assert_array_equal(made.layers[-1].anchors, generate_anchors(8, [0.5, 2], [1, 3]))

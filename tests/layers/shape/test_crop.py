@@ -12,7 +12,7 @@ from neuron_checks import normal
 
 from minicaffe import Net
 from minicaffe.errors import LayerError, PrototxtWarning
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -221,3 +221,45 @@ layer { name: "up" type: "Deconvolution" bottom: "c" top: "u" convolution_param 
         net = cropped(text)
     net.forward()
     np.testing.assert_array_equal(net.blobs["y"].data, net.blobs["u"].data[:, :, :9, :11])
+
+
+AUTO = """
+layer { name: "c" type: "Convolution" bottom: "x" top: "c"
+  convolution_param { num_output: 2 kernel_size: 3 stride: 2 weight_filler { type: "gaussian" } } }
+layer { name: "up" type: "Deconvolution" bottom: "c" top: "u"
+  convolution_param { num_output: 4 kernel_size: 5 stride: 2 weight_filler { type: "gaussian" } } }
+layer { name: "crop" type: "AutoCrop" bottom: "u" bottom: "%s" top: "y" %s }
+"""
+
+
+def auto_cropped(reference: str = "c", inside: str = "") -> Net:
+    return Net(parse_net('input: "x" input_dim: 2 input_dim: 3 input_dim: 9 input_dim: 11' + AUTO % (reference, inside)))
+
+
+def test_auto_crop_aligns_its_bottoms() -> None:
+    """From x to c: a = 1/2, b = -1/2; from c to u: a = 2, b = 2. So u is x moved by 1, and is cut at offset 1."""
+    net = auto_cropped("x", "")
+    net.forward(x=normal(2, 3, 9, 11))
+    assert list(net.layer_dict["crop"].param.crop_param.offset) == [1, 1]
+    np.testing.assert_array_equal(net.blobs["y"].data, net.blobs["u"].data[:, :, 1:10, 1:12])
+    again = Net(net.param)
+    assert list(again.layer_dict["crop"].param.crop_param.offset) == [1, 1]
+
+
+def test_auto_crop_by_hand() -> None:
+    case = LayerCase('type: "AutoCrop" crop_param { offset: 1 offset: 0 }', [[[[1.0, 2], [3, 4]]]], np.zeros((5, 3, 1, 2)))
+    assert case.forward()[0].tolist() == [[[[3, 4]]]]
+    assert case.backward(np.array([[[[5.0, 6]]]]))[0].tolist() == [[[[0, 0], [5, 6]]]]
+
+
+def test_auto_crop_gradient() -> None:
+    LayerCase('type: "AutoCrop" crop_param { offset: 2 }', normal(2, 3, 5, 7), normal(2, 1, 3, 4)).check_gradient()
+
+
+def test_auto_crop_of_bottoms_that_do_not_align() -> None:
+    with pytest.raises(LayerError, match=r'AutoCrop layer "crop": cannot crop: the scales differ by .*; give offsets, as in'):
+        auto_cropped("c")
+    apart = 'input: "x" input_dim: 1 input_dim: 1 input_dim: 3 input_dim: 4 input: "u" input_dim: 1 input_dim: 1'
+    apart += ' input_dim: 5 input_dim: 5 layer { name: "crop" type: "AutoCrop" bottom: "u" bottom: "x" top: "y" }'
+    with pytest.raises(LayerError, match="its bottoms are not made from one blob; give offsets"):
+        Net(parse_net(apart))

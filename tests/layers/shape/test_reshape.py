@@ -106,46 +106,59 @@ def test_errors(dims: tuple[int, ...], more: str, message: str) -> None:
         LayerCase(text(*dims, more=more), normal(2, 3, 4))
 
 
-# With Synopsys' pixelshuffler.
+# PixelShuffle, and Reshape with Synopsys' pixelshuffler.
+
+SHUFFLES = {
+    "pixelshuffler": 'type: "Reshape" reshape_param {{ pixelshuffler: {} }}',
+    "upscale_factor": 'type: "PixelShuffle" pixelshuffle_param {{ upscale_factor: {} }}',
+}
+both = pytest.mark.parametrize("field", SHUFFLES)
 
 
-def shuffled(factor: int) -> str:
-    return f'type: "Reshape" reshape_param {{ pixelshuffler: {factor} }}'
-
-
-def test_pixelshuffler_by_hand() -> None:
+@both
+def test_pixel_shuffle_by_hand(field: str) -> None:
     """Four channels of one pixel become a map of 2 x 2, row by row."""
-    case = LayerCase(shuffled(2), np.array([1.0, 2, 3, 4, 5, 6, 7, 8]).reshape(1, 8, 1, 1))
+    case = LayerCase(SHUFFLES[field].format(2), np.array([1.0, 2, 3, 4, 5, 6, 7, 8]).reshape(1, 8, 1, 1))
     assert case.forward()[0].tolist() == [[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]]
     dy = np.arange(8.0).reshape(1, 2, 2, 2)
     assert case.backward(dy)[0].reshape(-1).tolist() == list(range(8))
 
 
-@given(st.integers(1, 3), st.integers(1, 2))
-def test_pixelshuffler_against_its_formula(r: int, channels: int) -> None:
+@both
+@given(r=st.integers(2, 3), channels=st.integers(1, 2))
+def test_pixel_shuffle_against_its_formula(field: str, r: int, channels: int) -> None:
     x = normal(2, channels * r * r, 3, 5)
-    (y,) = LayerCase(
-        shuffled(r) if r > 1 else 'type: "Reshape" reshape_param { shape { dim: 2 dim: -1 dim: 3 dim: 5 } }', x
-    ).forward()
+    (y,) = LayerCase(SHUFFLES[field].format(r), x).forward()
     for n, c, i, j in np.ndindex(2, channels, 3 * r, 5 * r):
         assert y[n, c, i, j] == x[n, (c * r + i % r) * r + j % r, i // r, j // r]
 
 
-def test_pixelshuffler_gradient_and_second_reshape() -> None:
-    case = LayerCase(shuffled(2), normal(2, 8, 3, 1))
+@both
+def test_pixel_shuffle_gradient_and_second_reshape(field: str) -> None:
+    case = LayerCase(SHUFFLES[field].format(2), normal(2, 8, 3, 1))
     case.check_gradient()
     case.bottom[0].reshape(3, 4, 1, 5)
     assert case.forward()[0].shape == (3, 1, 2, 10)
 
 
+@both
 @pytest.mark.parametrize(
     ("factor", "shape", "message"),
     [
-        (2, (2, 6, 3, 5), "pixelshuffler 2 needs a multiple of 4 channels, got 6"),
-        (2, (2, 4, 3), r"with pixelshuffler x must be \(N, C, H, W\), got shape \(2, 4, 3\)"),
-        (0, (2, 4, 3, 5), "pixelshuffler must be > 0, got 0"),
+        (2, (2, 6, 3, 5), "{} 2 needs a multiple of 4 channels, got 6"),
+        (2, (2, 4, 3), r"with {} x must be \(N, C, H, W\), got shape \(2, 4, 3\)"),
+        (0, (2, 4, 3, 5), "{} must be > 0, got 0"),
     ],
 )
-def test_pixelshuffler_errors(factor: int, shape: tuple[int, ...], message: str) -> None:
-    with pytest.raises(LayerError, match='Reshape layer "layer": ' + message):
-        LayerCase(shuffled(factor), np.zeros(shape))
+def test_pixel_shuffle_errors(field: str, factor: int, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(LayerError, match='layer "layer": ' + message.format(field)):
+        LayerCase(SHUFFLES[field].format(factor), np.zeros(shape))
+
+
+@pytest.mark.parametrize("r", [1, 3])
+def test_pixel_shuffle_as_the_loops_of_brocollis_caffe(r: int) -> None:
+    x = normal(2, 2 * r * r, 4, 5)
+    y = np.zeros((2, 2, 4 * r, 5 * r))
+    for n, p, sh, sw, i, j in np.ndindex(2, 2, r, r, 4, 5):
+        y[n, p, i * r + sh, j * r + sw] = x[n, p * r * r + sh * r + sw, i, j]
+    np.testing.assert_array_equal(LayerCase(SHUFFLES["upscale_factor"].format(r), x).forward()[0], y)

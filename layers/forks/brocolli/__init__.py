@@ -1,0 +1,1 @@
+"""Layers of inisis/caffe, whose nets brocolli writes from PyTorch models."""
