@@ -105,7 +105,9 @@ def program(document: Path) -> str:
                 lines[number - 1] = f"import documented; documented.run({words!r}, {block.shown(number)!r})"
             for number, line in enumerate(block.lines, block.first):
                 if line.startswith("$ python examples/"):
-                    lines[number - 1] = f"import subprocess, sys; subprocess.run([sys.executable, *{line.split()[2:]!r}], check=True)"
+                    lines[number - 1] = (
+                        f"import subprocess, sys; subprocess.run([sys.executable, *{line.split()[2:]!r}], check=True)"
+                    )
     return "\n".join(lines) + "\n"
 
 
