@@ -1,4 +1,4 @@
-"""Photos of fruit on a table, drawn from a seed, with the .xml files that labelImg writes: for those who have no photos at hand.
+"""Photos of fruit on a table, drawn from a seed, with the .xml files that labelImg writes, for who has no photos at hand.
 
     python examples/fruit/photos.py photos --count 40
     python examples/fruit/photos.py new-photos --count 60 --first-seed 1000
@@ -73,25 +73,25 @@ def outline(random: Generator, name: str) -> Floats:
     room = 2 * SUPERSAMPLING * math.ceil(length)
     large = Image.new("L", (room, room))
     draw = ImageDraw.Draw(large)
-    for x, y, radius in _discs(random, name):
-        x, y, radius = (SUPERSAMPLING * length * value for value in (1 + x, 1 + y, radius))
+    for disc in _discs(random, name):
+        x, y, radius = (SUPERSAMPLING * length * value for value in disc)
         draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=255)
     turned = large.rotate(random.uniform(0, 360), Image.Resampling.BICUBIC)
-    mask = np.asarray(turned.reduce(SUPERSAMPLING), np.float32) / np.float32(255)
+    mask: Floats = np.asarray(turned.reduce(SUPERSAMPLING), np.float32) / np.float32(255)
     rows, columns = (np.flatnonzero((mask > 0.5).any(axis=axis)) for axis in (1, 0))
     return mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
 
 
 def _discs(random: Generator, name: str) -> list[tuple[float, float, float]]:
-    """Discs whose union is a fruit of length about 1: their centres and radii."""
+    """Discs whose union is a fruit of length about 1 around (1, 1): their centres and radii."""
     steps = np.linspace(-1, 1, 41).tolist()
     if name == "orange":
-        return [(0, 0, 0.36)]
+        return [(1, 1, 0.36)]
     if name == "banana":
         bend = random.uniform(0.25, 0.4)
-        return [(0.42 * t, bend * t * t - 0.15, 0.025 + 0.115 * math.sqrt(1 - t * t)) for t in steps]
+        return [(1 + 0.42 * t, 0.85 + bend * t * t, 0.025 + 0.115 * math.sqrt(1 - t * t)) for t in steps]
     neck = random.uniform(0.13, 0.18)
-    return [(0.3 * t, 0, neck + (0.3 - neck) * (1 + math.tanh(3 * t)) / 2) for t in steps]
+    return [(1 + 0.3 * t, 1, neck + (0.3 - neck) * (1 + math.tanh(3 * t)) / 2) for t in steps]
 
 
 def _lay(random: Generator, canvas: Floats, mask: Floats, name: str, at: tuple[int, int], light: float) -> None:
@@ -116,7 +116,8 @@ def _lay(random: Generator, canvas: Floats, mask: Floats, name: str, at: tuple[i
 
 def _blurred(mask: Floats, radius: float) -> Floats:
     image = Image.fromarray((mask * 255).astype(np.uint8)).filter(ImageFilter.GaussianBlur(radius))
-    return np.asarray(image, np.float32) / np.float32(255)
+    blurred: Floats = np.asarray(image, np.float32) / np.float32(255)
+    return blurred
 
 
 def _covered(box: Box, by: Box) -> float:

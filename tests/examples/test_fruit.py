@@ -19,12 +19,12 @@ def test_the_xml_files_are_read_as_the_boxes_that_were_drawn(tmp_path: Path) -> 
     done = CliRunner().invoke(SCRIPT["main"], [str(tmp_path), "--count", "3", "--first-seed", "7"])
     assert done.exit_code == 0, done.output
     entries, _ = load_roidb(str(tmp_path), classes=["__background__", *SCRIPT["CLASSES"]])
-    assert [Path(entry["image"]).name for entry in entries] == ["0007.jpg", "0008.jpg", "0009.jpg"]
+    assert [Path(str(entry["image"])).name for entry in entries] == ["0007.jpg", "0008.jpg", "0009.jpg"]
     for seed, entry in zip((7, 8, 9), entries, strict=True):
         _, fruit = SCRIPT["photo"](seed)
         assert [tuple(box) for box in entry["boxes"].tolist()] == [box for _, box in fruit]
         assert [SCRIPT["CLASSES"][number - 1] for number in entry["gt_classes"]] == [name for name, _ in fruit]
-        with Image.open(entry["image"]) as image:
+        with Image.open(str(entry["image"])) as image:
             assert image.size == (640, 480)
 
 
