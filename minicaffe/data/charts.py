@@ -67,7 +67,10 @@ def linear_axis(low: float, high: float, count: int = 5, *, whole: bool = True) 
 
 
 def log_axis(low: float, high: float, most: int = 8) -> Axis:
-    """Return a logarithmic axis of at most `most` ticks: powers of ten and, if they fit, 2 and 5 times those. low: above 0."""
+    """Return a logarithmic axis of at most `most` ticks: powers of ten, with 2 and 5 times those if they fit.
+
+    A narrow axis has the ticks of a linear one. low: above 0.
+    """
     high = max(high, low * 1.1)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for every, times in ((1, (1, 2, 5)), *((every, (1,)) for every in range(1, len(powers) + 1))):
@@ -75,6 +78,8 @@ def log_axis(low: float, high: float, most: int = 8) -> Axis:
         ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
         if len(ticks) <= most:
             break
+    if len(ticks) < 2:
+        ticks = linear_axis(low, high, 4, whole=False).ticks
     return Axis(low, high, ticks, is_log=True)
 
 

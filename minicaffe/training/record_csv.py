@@ -69,7 +69,10 @@ class RecordCsv:
             self._take(row)
         if kept:
             self.solver.record.go_on_from(self._update.seconds)
-            self._place -= len(_line(kept[-1]).encode()) if self._update.iteration == self.solver.iter else 0
+        if self._update.iteration < self.solver.iter:  # a test before the first update has its own row
+            self._update, self._results = Update(self.solver.iter, self._update.seconds, self.solver.lr, {}), {}
+        elif kept:
+            self._place -= len(_line(kept[-1]).encode())
         self.solver.record.on_update(self._on_update)
         self.solver.record.on_test(self._on_test)
         return self
@@ -107,11 +110,12 @@ class RecordCsv:
     def _take(self, row: Sequence[str]) -> None:
         """Put a row of an earlier run into the record."""
         record = self.solver.record
-        iteration, seconds, rate, *values = (float(text or "nan") for text in row)
-        count = len(record.names)
-        self._update = Update(int(iteration), seconds, rate, dict(zip(record.names, values[:count], strict=True)))
-        self._results = {key: None if math.isnan(x) else x for key, x in zip(self._tests, values[count:], strict=True)}
-        if iteration:
+        iteration, seconds, rate = (float(text or "nan") for text in row[:3])
+        values, results = row[3 : 3 + len(record.names)], row[3 + len(record.names) :]
+        known = {name: float(text) for name, text in zip(record.names, values, strict=True) if text}
+        self._update = Update(int(iteration), seconds, rate, known)
+        self._results = {key: float(text) if text else None for key, text in zip(self._tests, results, strict=True)}
+        if known:  # else the row has only tests
             record.add(self._update)
         for net in dict.fromkeys(net for net, _ in self._tests):
             outputs = {name: value for (number, name), value in self._results.items() if number == net}

@@ -41,6 +41,7 @@ def test_a_logarithmic_axis() -> None:
     assert log_axis(0.0002, 7).ticks == pytest.approx([0.001, 0.01, 0.1, 1])
     assert log_axis(0.03, 4, 3).ticks == pytest.approx([0.1, 1])
     assert 2 <= len(log_axis(1e-30, 1e30).ticks) <= 8
+    assert log_axis(0.003, 0.004).ticks == pytest.approx([0.003, 0.0035, 0.004])
     np.testing.assert_allclose(Axis(0.01, 1, [], is_log=True).shares([0, 0.01, 0.1, 1, 9, np.nan]), [0, 0, 0.5, 1, 1, np.nan])
 
 

@@ -159,11 +159,29 @@ def test_a_test_that_is_repeated_is_in_its_row(small: Path) -> None:
 
 
 def test_a_training_from_the_start_replaces_the_file(small: Path) -> None:
+    found = []
     for _ in range(2):
         solver = get_solver(small)
         with RecordCsv(solver, "run.csv"):
             solver.step(3)
-    assert [row["iteration"] for row in rows("run.csv")] == list("0123")
+        found.append(without_seconds("run.csv"))
+    assert found[0] == found[1] and [row["iteration"] for row in found[0]] == list("0123")
+
+
+def test_a_file_that_ends_before_the_resumed_iteration_lacks_the_rows_between(small: Path) -> None:
+    solver = get_solver(small)
+    with RecordCsv(solver, "run.csv"):
+        solver.step(2)
+    solver.solve()
+    for _ in range(2):
+        resumed = get_solver(small)
+        resumed.restore("solver_iter_6.solverstate")
+        with RecordCsv(resumed, "run.csv"):
+            resumed.solve()
+        found = rows("run.csv")
+        assert [row["iteration"] for row in found] == list("0126")
+        assert found[-1]["loss"] == "" and float(found[-1]["test/loss"]) > 0
+        assert list(resumed.record.iterations) == [1, 2]
 
 
 @pytest.mark.parametrize(
