@@ -132,17 +132,22 @@ def facts_of(record: Record, title: str, until: int | None = None) -> Facts:
 
 
 def facts_of_log(numbers: Iterable[LoggedNumber], title: str) -> Facts:
-    """Return the plot's contents for a log. A resumed training's numbers replace those of the same iterations."""
-    points, losses, last, seconds = Points(), set[str](), 0, 0.0
+    """Return the plot's contents for a log, without outputs of several numbers.
+
+    A resumed training's numbers replace those of the same iterations.
+    """
+    points, losses, several = Points(), set[str](), set[tuple[str, int, str]]()
+    last, seconds, before, place = 0, 0.0, ("", 0, ""), 0
     for one in numbers:
-        points.add((one.kind, one.net, one.name), one.iteration, one.value)
+        key = one.kind, one.net, one.name
+        points.add(key, one.iteration, one.value)
         losses |= {one.name} if one.is_loss else set()
-        last, seconds = one.iteration, one.seconds
-    curves, nets = (
-        [],
-        {net for kind, net, name in (key for key, _ in points.items()) if kind == "Test" and name not in (VOC, COCO)},
-    )
-    for (kind, net, name), columns in points.items():
+        several |= {key} if key == before and one.number > place else set()
+        last, seconds, before, place = one.iteration, one.seconds, key, one.number
+    found = [(key, columns) for key, columns in points.items() if key not in several]
+    nets = {net for (kind, net, name), _ in found if kind == "Test" and name not in (VOC, COCO)}
+    curves = []
+    for (kind, net, name), columns in found:
         if kind in ("lr", "loss"):
             curves.append(Curve(SMOOTHED, "loss", *columns) if kind == "loss" else Curve(RATE, RATE, *columns))
         else:

@@ -35,7 +35,7 @@ ITERATION = re.compile(r"Iteration (\d+)")
 RATE = re.compile(r"lr = (\S+)")
 SMOOTHED = re.compile(r"Iteration \d+(?: \([^)]{0,100}\))?, loss = (\S+)")
 TEST_NET = re.compile(r"Testing net \(#(\d{1,9})\)")
-OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)(.*)")
+OUTPUT = re.compile(r"(Train|Test) net output #(\d{1,9}): (\S+) = (\S+)(.*)")
 
 FORMULA = ("=", "+", "-", "@")
 """The first characters of formulas in spreadsheets."""
@@ -93,7 +93,7 @@ class LoggedNumber:
     """A number of a log.
 
     kind: "Train" or "Test" for an output of such a net, or "lr", or "loss" for the smoothed loss. net: the test net's index.
-    rate: the learning rate of the lines before. is_loss: whether the line has a loss weight.
+    rate: the learning rate of the lines before. is_loss: whether the line has a loss weight. number: that of an output.
     """
 
     kind: str
@@ -104,6 +104,7 @@ class LoggedNumber:
     name: str
     value: float
     is_loss: bool
+    number: int = 0
 
 
 def logged_numbers(path: str | os.PathLike[str]) -> Iterator[LoggedNumber]:
@@ -129,11 +130,12 @@ def logged_numbers(path: str | os.PathLike[str]) -> Iterator[LoggedNumber]:
             rate = _number(found[1])
             yield LoggedNumber("lr", 0, max(iteration, 0), seconds, rate, "", rate, False)
         if iteration >= 0 and (found := OUTPUT.search(line)):
-            outputs.add(found[2])
+            kind, place, name, text, weighted = found.groups()
+            outputs.add(name)
             if len(outputs) > MOST_OUTPUTS:
                 raise Error(f"{path}:{number}: more than {MOST_OUTPUTS:,} net outputs with different names")
-            value, is_test = _number(found[3]), found[1] == "Test"
-            yield LoggedNumber(found[1], net * is_test, iteration, seconds, rate, found[2], value, "(*" in found[4])
+            of = net if kind == "Test" else 0
+            yield LoggedNumber(kind, of, iteration, seconds, rate, name, _number(text), "(*" in weighted, int(place))
     if iteration < 0:
         example = "I1121 03:09:40.283104  2001 x.cpp:1] Iteration 0..."
         raise Error(f'{path}: not a log of Caffe: no line has an iteration ("{example}")')

@@ -92,6 +92,23 @@ def test_a_log_of_two_runs(tmp_path: Path) -> None:
     assert anew.curves[0].x.tolist() == [0]
 
 
+def test_outputs_of_several_numbers_are_not_drawn(tmp_path: Path) -> None:
+    lines = [
+        line
+        for i in (0, 10, 10)  # two runs
+        for line in (
+            f"Iteration {i}, Testing net (#0)",
+            f"    Test net output #0: of_class = 0.{i}1",
+            f"    Test net output #1: of_class = 0.{i}2",
+            f"    Test net output #2: mean = 0.{i}3",
+        )
+    ]
+    facts = facts_of_text(tmp_path, *lines)
+    assert [(curve.name, curve.x.tolist(), curve.y.tolist()) for curve in facts.curves] == [("mean", [0, 10], [0.03, 0.103])]
+    alone = [line for i in (0, 10, 10) for line in (f"Iteration {i}, Testing net (#0)", f"    Test net output #0: a = 0.{i}1")]
+    assert [(curve.name, curve.x.tolist()) for curve in facts_of_text(tmp_path, *alone).curves] == [("a", [0, 10])]
+
+
 def test_the_outputs_of_a_log(tmp_path: Path) -> None:
     """A loss weight tells losses from scores; each test net has curves of its own; the validation is no test net."""
     facts = facts_of_text(
