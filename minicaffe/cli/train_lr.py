@@ -15,6 +15,7 @@ from .terminal import echo
 
 UNUSED = (
     "out", "log", "film", "csv", "tensorboard", "val", "epochs", "lr", "snapshot", "snapshot_prefix", "keep", "engine",
+    "check_finite",
 )  # fmt: skip
 """The options that a test does not use."""
 
@@ -39,7 +40,7 @@ class FindLrOptions:
             refuse("without --find-lr", {"--lr-min": self.lr_min, "--lr-max": self.lr_max})
             return
         given: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        refuse("with --find-lr", {f"--{name.replace('_', '-')}": given[name] for name in UNUSED})
+        refuse("with --find-lr", {f"--{name.replace('_', '-')}": given[name] or None for name in UNUSED})
 
     def range_test(self, trainer: SGDSolver, iterations: int | None) -> LrRangeTest:
         """Return the test, not run yet. Raises Error."""

@@ -54,14 +54,10 @@ def linear_axis(low: float, high: float, count: int = 5, *, whole: bool = True) 
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * next(times for times in (1, 2, 5, 10) if times * power >= rough * 0.999)
-    first, last = (
-        (math.floor(low / step + 1e-6), math.ceil(high / step - 1e-6))
-        if whole
-        else (
-            math.ceil(low / step - 1e-6),
-            math.floor(high / step + 1e-6),
-        )
-    )
+    if whole:
+        first, last = math.floor(low / step + 1e-6), math.ceil(high / step - 1e-6)
+    else:
+        first, last = math.ceil(low / step - 1e-6), math.floor(high / step + 1e-6)
     ticks = [float(f"{i * step:.12g}") for i in range(first, last + 1)]
     return Axis(ticks[0], ticks[-1], ticks) if whole else Axis(low, high, ticks)
 
@@ -78,9 +74,8 @@ def log_axis(low: float, high: float, most: int = 8) -> Axis:
         ticks = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
         if len(ticks) <= most:
             break
-    if len(ticks) < 2:
-        ticks = linear_axis(low, high, 4, whole=False).ticks
-    return Axis(low, high, ticks, is_log=True)
+    is_narrow = len(ticks) < 2
+    return Axis(low, high, linear_axis(low, high, 4, whole=False).ticks if is_narrow else ticks, is_log=True)
 
 
 def tick_text(value: float) -> str:

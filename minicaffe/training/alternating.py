@@ -170,7 +170,7 @@ RECORDS = "stages.json"
 
 
 class Records:
-    """What each step was made from, and what it made: FOLDER/stages.json.
+    """The record of what each step was made from, and of what it made: FOLDER/stages.json.
 
     {"stage1_rpn": {"made_from": {"weights": {"file": ..., "sha256": ...}, ...}, "made": {...}}}
 

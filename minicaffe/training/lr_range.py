@@ -70,7 +70,7 @@ class LrRangeTest:
 
     def __init__(self, solver: SGDSolver, iterations: int = ITERATIONS, low: float = LOW, high: float = HIGH) -> None:
         if iterations < FEWEST:
-            raise Error(f"a learning rate range test needs {FEWEST} iterations, got {iterations}")
+            raise Error(f"a learning rate range test needs at least {FEWEST} iterations, got {iterations}")
         if not 0 < low < high:
             raise Error(f"the learning rates must grow from above 0, got {low:g} to {high:g}")
         self.solver, self.iterations, self.low, self.high = solver, iterations, low, high

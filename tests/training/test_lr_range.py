@@ -99,7 +99,7 @@ def test_it_can_be_stopped() -> None:
         _ = test.least
 
 
-@pytest.mark.parametrize(("arguments", "message"), [((39,), "needs 40 iterations, got 39"), ((40, 1, 1), "got 1 to 1")])
+@pytest.mark.parametrize(("arguments", "message"), [((39,), "at least 40 iterations, got 39"), ((40, 1, 1), "got 1 to 1")])
 def test_what_is_refused(arguments: tuple[float, ...], message: str) -> None:
     with pytest.raises(Error, match=message):
         LrRangeTest(quadratic(), *arguments)  # type: ignore[arg-type]
