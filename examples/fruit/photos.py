@@ -1,10 +1,10 @@
-"""Photos of fruit on a table, drawn from a seed, with the .xml files that labelImg writes, for who has no photos at hand.
+"""Draw photos of fruit on a table from a seed, with the .xml files that labelImg writes.
 
     python examples/fruit/photos.py photos --count 40
     python examples/fruit/photos.py new-photos --count 60 --first-seed 1000
 
 A photo is 640 by 480 pixels and shows 2 to 6 oranges, bananas and pears, 70 to 210 pixels long, under a light from one side.
-A box is tight around the whole fruit, also where another one covers it, which is at most half of its box.
+A box is tight around the whole fruit, including parts that other fruit covers. No box covers more than half of another one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Generator = np.random.Generator
 
 
 def photo(seed: int) -> tuple[Image.Image, list[tuple[str, Box]]]:
-    """The photo of a seed, and each fruit's class and box x1, y1, x2, y2, from 0 and with both corners inside."""
+    """Return the photo of a seed, and each fruit's class and box x1, y1, x2, y2, from 0 and with both corners inside."""
     random = np.random.default_rng(seed)
     canvas = table(random)
     light = random.uniform(0, 2 * math.pi)
@@ -55,7 +55,7 @@ def photo(seed: int) -> tuple[Image.Image, list[tuple[str, Box]]]:
 
 
 def table(random: Generator) -> Floats:
-    """A table top (HEIGHT, WIDTH, 3): a colour, its grain along one direction, and a light that falls off."""
+    """Return a table top (HEIGHT, WIDTH, 3): a colour, its grain along one direction, and a light that falls off."""
     colour = np.array([(150, 108, 70), (196, 186, 172), (96, 74, 60), (120, 134, 146)][random.integers(4)], np.float32)
     colour += random.uniform(-15, 15, 3).astype(np.float32)
     small = random.normal(0, 1, (60, 8) if random.random() < 0.5 else (8, 60)).astype(np.float32)
@@ -68,7 +68,7 @@ def table(random: Generator) -> Floats:
 
 
 def outline(random: Generator, name: str) -> Floats:
-    """How much of each pixel a fruit covers (height, width), 0 to 1: its shape turned at random, cut to its box."""
+    """Return the part of each pixel (height, width), 0 to 1, that a fruit covers: turned at random, cut to its box."""
     length = math.exp(random.uniform(math.log(LENGTHS[0]), math.log(LENGTHS[1])))
     room = 2 * SUPERSAMPLING * math.ceil(length)
     large = Image.new("L", (room, room))
@@ -83,7 +83,7 @@ def outline(random: Generator, name: str) -> Floats:
 
 
 def _discs(random: Generator, name: str) -> list[tuple[float, float, float]]:
-    """Discs whose union is a fruit of length about 1 around (1, 1): their centres and radii."""
+    """Return the discs whose union is a fruit of length about 1 around (1, 1): their centres and radii."""
     steps = np.linspace(-1, 1, 41).tolist()
     if name == "orange":
         return [(1, 1, 0.36)]
@@ -121,14 +121,14 @@ def _blurred(mask: Floats, radius: float) -> Floats:
 
 
 def _covered(box: Box, by: Box) -> float:
-    """The part of a box that another one covers."""
+    """Return the part of a box that another one covers."""
     wide = min(box[2], by[2]) - max(box[0], by[0]) + 1
     high = min(box[3], by[3]) - max(box[1], by[1]) + 1
     return max(wide, 0) * max(high, 0) / ((box[2] - box[0] + 1) * (box[3] - box[1] + 1))
 
 
 def annotation(name: str, fruit: list[tuple[str, Box]]) -> ElementTree.ElementTree:
-    """The .xml of a photo, as labelImg writes it: coordinates count from 1."""
+    """Return the .xml of a photo, as labelImg writes it: coordinates count from 1."""
     root = ElementTree.Element("annotation")
     ElementTree.SubElement(root, "filename").text = name
     size = ElementTree.SubElement(root, "size")
@@ -147,7 +147,7 @@ def annotation(name: str, fruit: list[tuple[str, Box]]) -> ElementTree.ElementTr
 
 @click.command(epilog="Example: python examples/fruit/photos.py photos --count 40")
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--count", default=40, show_default=True, help="How many photos to draw.")
+@click.option("--count", default=40, show_default=True, help="The number of photos.")
 @click.option("--first-seed", default=0, show_default=True, help="The seed of the first photo; the next ones count up.")
 def main(out: Path, count: int, first_seed: int) -> None:
     """Draw photos as JPEG files into the folder OUT, each with an .xml file of its boxes."""

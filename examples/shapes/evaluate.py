@@ -39,7 +39,7 @@ def evaluate(detector: Detector, seeds: Iterable[int]) -> dict[str, float]:
 
 
 def detector_of(net: str | Path, weights: str | Path, cfg: str | Path = SETTINGS) -> Detector:
-    """The detector of a test prototxt, for every score from 0.01; an SSD has its settings in its prototxt, not in cfg."""
+    """Return the detector of a test prototxt, for scores from 0.01. cfg: not for an SSD, whose prototxt has its settings."""
     return load(net, weights, cfg if "im_info" in Net(net, TEST).inputs else None, threshold=0.01)
 
 
