@@ -56,7 +56,7 @@ def _iterations(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if len(parts) in (2, 4) and all(part.strip().isdecimal() and int(part) for part in parts):
         return tuple(map(int, parts)) * (4 // len(parts))
-    raise Error(f"--iterations {text}: give the numbers of the four stages, or those of RPN and Fast R-CNN: 80000,40000")
+    raise Error(f"--iterations {text}: give four numbers above 0, or those of RPN and Fast R-CNN: 80000,40000")
 
 
 @dataclass(frozen=True, kw_only=True)

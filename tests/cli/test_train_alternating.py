@@ -355,7 +355,8 @@ def test_solvers_that_lead_to_no_net(folder: Path) -> None:
 
 def test_what_is_refused(folder: Path) -> None:
     for options, message in (
-        (("--iterations", "3,2,1"), "--iterations 3,2,1: give the numbers of the four stages, or those of RPN and Fast R-CNN"),
+        (("--iterations", "3,2,1"), "--iterations 3,2,1: give four numbers above 0, or those of RPN and Fast R-CNN"),
+        (("--iterations", "3,0"), "--iterations 3,0: give four numbers above 0, or those of RPN and Fast R-CNN"),
         (("--iterations", "3,0"), "--iterations 3,0: give"),
         (("--iterations", "3,2", "--epochs", 1), "--epochs and --iterations: give one of them"),
         (("--patience", 2), "--patience does nothing without --val"),
