@@ -111,7 +111,7 @@ def gradient_from(net: Net, start: int, diff: ArrayLike, end: int = 0, rule: str
         raise layer.error("has no top to run backward from: name another layer")
     way = way_to(net, start)
     with net.running(), _for_pictures(net, way, rule):
-        for node in way:
+        for node in net.nodes[: start + 1]:
             for blob in node.tops:
                 blob.zero_diff()
         put_numbers(net.nodes[start].top_names[0], net.nodes[start].tops[0].diff, diff)
@@ -134,7 +134,7 @@ def _for_pictures(net: Net, way: Sequence[Node], rule: str) -> Iterator[None]:
     needs = [(node, node.needs_backward, node.bottom_needs) for node in net.nodes]
     weights = [(layer.param_propagate_down, layer.param_propagate_down[:]) for layer in net.layers]
     ruled: list[Any] = [layer for layer in net.layers if hasattr(layer, "backward_rule")] if rule != GRADIENT else []
-    tops = [(blob, weight) for node in way for blob, weight in zip(node.tops, node.layer.loss_weights, strict=True)]
+    tops = [(blob, weight) for node in net.nodes for blob, weight in zip(node.tops, node.layer.loss_weights, strict=True)]
     losses = [(blob, blob.read_diff().copy()) for blob, weight in tops if weight]  # forward does not write loss weights again
     try:
         for node, _, _ in needs:

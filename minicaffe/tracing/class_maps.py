@@ -25,6 +25,7 @@ from minicaffe.detection.inputs import image_inputs
 from minicaffe.errors import Error
 from minicaffe.layer_list import Node
 from minicaffe.layers.loss.softmax import Softmax
+from minicaffe.layers.shape.rearranged import Rearranged
 from minicaffe.net import Net
 from minicaffe.pycaffe_net import gradient_from, way_to
 
@@ -217,8 +218,9 @@ def _check_maps(net: Net, i: int, score: Score, way: Sequence[Node]) -> None:
     """Raise Error unless the first top of layer i has maps of the image, on which the score depends."""
     layer, inputs = net.layers[i], image_inputs(net)
     shape = net.nodes[i].tops[0].shape if net.nodes[i].tops else ()
-    fit = [node for node in way[1:] if node.bottoms and _has_maps(net, node.tops[0].shape, inputs)]
-    hint = f': name another layer, such as "{fit[0].layer.name}"' if fit else ""
+    fit = [node.layer for node in way[1:] if node.bottoms and _has_maps(net, node.tops[0].shape, inputs)]
+    fit = [other for other in fit if not other.only_shares and not isinstance(other, Rearranged)]  # no Split or Permute
+    hint = f': name another layer, such as "{fit[0].name}"' if fit else ""
     if not _has_maps(net, shape, inputs):
         raise layer.error(f"a class activation map needs maps of the image (N, C, H, W), but its top has shape {shape}{hint}")
     if i >= score.layer or not any(node is net.nodes[i] for node in way):

@@ -109,7 +109,7 @@ def _index(net: Net, i: int, at: Sequence[int]) -> Index:
     """Return the whole index of a unit of layer i's first top: the greatest number where `at` does not say."""
     y = net.nodes[i].tops[0].read_data()
     shape, given = y.shape, (0, *at)
-    if len(given) > max(len(shape), 1) or any(k >= size for k, size in zip(given, shape)):
+    if len(given) > max(len(shape), 1) or any(not 0 <= k < size for k, size in zip(given, shape)):
         given_text = ",".join(map(str, at))
         raise net.layers[i].error(f"there is no unit {given_text}: its top {net.nodes[i].top_names[0]} has shape {shape}")
     given = given[: len(shape)]

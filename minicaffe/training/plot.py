@@ -127,7 +127,7 @@ def facts_of(record: Record, title: str, until: int | None = None) -> Facts:
     curves.append(Curve(RATE, RATE, record.iterations, record.rates))
     last = max([*record.iterations[-1:], *(test.iteration for test in record.tests[-1:])], default=0)
     whole = f" of {until:,}" if until else ""
-    seconds = f", {_duration(record.seconds[-1])}" if record.seconds else ""
+    seconds = "".join(f", {_duration(one)}" for one in record.seconds[-1:] if math.isfinite(one))  # a film's facts have none
     return Facts(title, f"iteration {last:,}{whole}{seconds}", without_copies(curves))
 
 

@@ -146,6 +146,7 @@ def test_the_returned_diffs_and_zero_higher() -> None:
     assert list(out) == ["data", "pool1"]
     assert np.shares_memory(out["pool1"], net.blobs["pool1"].diff)
     assert (net.blobs["sum"].diff == 7).all()
+    assert not net.backward_from_layer("ip", np.ones((2, 8)), ["beside"])["beside"].any()  # ip does not depend on it
     net.backward_from_layer("conv2", np.ones(net.blobs["conv2"].shape), zero_higher=True)
     assert not net.blobs["sum"].diff.any() and net.blobs["conv2"].diff.all()
 

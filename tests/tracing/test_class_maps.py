@@ -220,6 +220,20 @@ def test_errors(rfcn: tuple[Net, Any]) -> None:
         class_map(net, "psroipooled_cls_rois", score)
 
 
+def test_the_named_layer_is_one_of_the_prototxt_with_maps() -> None:
+    """Not the split of two readers, nor a Permute, whose top also has four axes."""
+    net = run(
+        HEAD
+        + """layer { name: "other" type: "Sigmoid" bottom: "conv" top: "other" }
+layer { name: "perm" type: "Permute" bottom: "conv" top: "perm" permute_param { order: 0 order: 2 order: 3 order: 1 } }
+layer { name: "fc" type: "InnerProduct" bottom: "perm" top: "fc" inner_product_param { num_output: 5 } }
+layer { name: "prob" type: "Softmax" bottom: "fc" top: "prob" }"""
+    )
+    assert len(net.layers) > 6  # with the split
+    with pytest.raises(Error, match='name another layer, such as "relu"'):
+        class_map(net, "fc", class_score(net, "best"))
+
+
 def test_the_command(tmp_path: Path) -> None:
     files = [str(SHAPES / "rfcn/test.prototxt"), str(SHAPES / "rfcn/shapes_rfcn.caffemodel"), "conv_new_1"]
     options = ["--image", str(SHAPES / "scene.png"), "--cfg", str(SHAPES / "shapes.yml")]

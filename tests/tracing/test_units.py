@@ -89,7 +89,7 @@ def test_names(net: Net) -> None:
 
 
 def test_errors(net: Net) -> None:
-    for at, text in (((5,), "5"), ((0, 3, 0), "0,3,0"), ((0, 0, 9), "0,0,9")):
+    for at, text in (((5,), "5"), ((0, 3, 0), "0,3,0"), ((0, 0, 9), "0,0,9"), ((-1,), "-1")):
         with pytest.raises(Error, match=rf'"conv2": there is no unit {text}: its top conv2 has shape \(2, 5, 3, 6\)'):
             unit(net, "conv2", at)
     with pytest.raises(Error, match=r'"ip": there is no unit 0,0,0: its top ip has shape \(2, 7\)'):

@@ -158,6 +158,18 @@ def test_a_test_that_is_repeated_is_in_its_row(small: Path) -> None:
     assert Path("run.csv").read_text() == text
 
 
+def test_a_plot_of_a_films_facts_alone(small: Path) -> None:
+    """A film does not know the seconds of its iterations."""
+    solver = get_solver(small)
+    with Film(solver, "film"):
+        solver.solve()
+    again = get_solver(small)
+    again.restore("solver_iter_6.solverstate")
+    with Film(again, "film"), Plot(again, "run.png"):
+        pass
+    assert list(again.record.iterations) == [1, 2, 3, 4, 5, 6] and Path("run.png").is_file()
+
+
 def test_a_training_from_the_start_replaces_the_file(small: Path) -> None:
     found = []
     for _ in range(2):

@@ -165,11 +165,11 @@ function explainIt(i, blob, role, channel, {rows, columns}) {
   const layer = trace.layers[i];
   const top = layer.tops.indexOf(blob.name);
   if (role !== "top data" || top < 0 || !layer.bottoms.length) return [];
-  if (!layer.covered) return [el("br"), `explain does not cover ${layer.type}`];
   const [row, column] = [rows[rows.length >> 1], columns[columns.length >> 1]];
   const isLabels = blob.tiles.form === "labels"; // their maps are below each other in one channel
   const at = isLabels ? [0, 0, channel * blob.tiles.height + row, column] : [0, channel, row, column];
   const pictures = trace.live && top === 0 && !isLabels ? [el("br"), askUnit(layer.name, at.slice(1))] : [];
+  if (!layer.covered) return [...pictures, el("br"), `explain does not cover ${layer.type}`];
   const {example} = layer;
   const [, c, y, x] = top === 0 && example && !isLabels ? example.at : [];
   if (c === channel && rows.includes(y) && columns.includes(x)) return [...pictures, el("br"), "its arithmetic: ", ...explainedBy(example)];

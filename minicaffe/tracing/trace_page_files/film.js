@@ -93,7 +93,7 @@ function testCurves() {
 const curves = [...trainCurves(), ...testCurves()].map((curve, i) => ({
   ...curve,
   panel: film.accuracies.includes(curve.name) ? "score" : "loss",
-  best: AVERAGE_PRECISIONS.includes(curve.name) ? curve.points.reduce((a, b) => (b[1] > a[1] ? b : a), [0, -Infinity]) : null,
+  best: AVERAGE_PRECISIONS.includes(curve.name) ? curve.points.reduce((a, b) => (b[1] > a[1] ? b : a), curve.points[0]) : null,
   style: `--curve: ${curve.name === "the loss" ? "var(--ink)" : COLOURS[i % COLOURS.length]}`,
 }));
 const rates = film.frames.map((frame) => [frame.iteration, frame.lr]);
