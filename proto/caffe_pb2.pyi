@@ -3028,6 +3028,8 @@ class PoolingParameter(_message.Message):
     PAD_R_FIELD_NUMBER: _builtins.int
     PAD_T_FIELD_NUMBER: _builtins.int
     PAD_B_FIELD_NUMBER: _builtins.int
+    DILATION_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
     AVG_INCLUDE_PAD_FIELD_NUMBER: _builtins.int
     CEIL_MODE_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
@@ -3043,11 +3045,15 @@ class PoolingParameter(_message.Message):
     ENGINE_FIELD_NUMBER: _builtins.int
     GLOBAL_POOLING_FIELD_NUMBER: _builtins.int
     ROUND_MODE_FIELD_NUMBER: _builtins.int
+    KERNEL_SIZES_FIELD_NUMBER: _builtins.int
+    STRIDES_FIELD_NUMBER: _builtins.int
+    PADS_FIELD_NUMBER: _builtins.int
     pad_type: _builtins.int
     pad_l: _builtins.int
     pad_r: _builtins.int
     pad_t: _builtins.int
     pad_b: _builtins.int
+    axis: _builtins.int
     avg_include_pad: _builtins.bool
     """[13]"""
     ceil_mode: _builtins.bool
@@ -3065,6 +3071,18 @@ class PoolingParameter(_message.Message):
     engine: Global___PoolingParameter.Engine.ValueType
     global_pooling: _builtins.bool
     round_mode: Global___PoolingParameter.RoundMode.ValueType
+    @_builtins.property
+    def dilation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def kernel_sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """[naibaf7]: the values of kernel_size, stride and pad where a prototxt gives several: one for each spatial axis. The text reader fills
+        them, so that kernel_size, stride and pad stay single values, as in BVLC's schema.
+        """
+
+    @_builtins.property
+    def strides(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def pads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -3073,6 +3091,8 @@ class PoolingParameter(_message.Message):
         pad_r: _builtins.int | None = ...,
         pad_t: _builtins.int | None = ...,
         pad_b: _builtins.int | None = ...,
+        dilation: _abc.Iterable[_builtins.int] | None = ...,
+        axis: _builtins.int | None = ...,
         avg_include_pad: _builtins.bool | None = ...,
         ceil_mode: _builtins.bool | None = ...,
         pool: Global___PoolingParameter.PoolMethod.ValueType | None = ...,
@@ -3088,10 +3108,13 @@ class PoolingParameter(_message.Message):
         engine: Global___PoolingParameter.Engine.ValueType | None = ...,
         global_pooling: _builtins.bool | None = ...,
         round_mode: Global___PoolingParameter.RoundMode.ValueType | None = ...,
+        kernel_sizes: _abc.Iterable[_builtins.int] | None = ...,
+        strides: _abc.Iterable[_builtins.int] | None = ...,
+        pads: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_b", b"pad_b", "pad_h", b"pad_h", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_t", b"pad_t", "pad_type", b"pad_type", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "axis", b"axis", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_b", b"pad_b", "pad_h", b"pad_h", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_t", b"pad_t", "pad_type", b"pad_type", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_b", b"pad_b", "pad_h", b"pad_h", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_t", b"pad_t", "pad_type", b"pad_type", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "axis", b"axis", "ceil_mode", b"ceil_mode", "dilation", b"dilation", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_sizes", b"kernel_sizes", "kernel_w", b"kernel_w", "pad", b"pad", "pad_b", b"pad_b", "pad_h", b"pad_h", "pad_l", b"pad_l", "pad_r", b"pad_r", "pad_t", b"pad_t", "pad_type", b"pad_type", "pad_w", b"pad_w", "pads", b"pads", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "strides", b"strides"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,6 +26,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from minicaffe.blob import Array
+from minicaffe.formats.values import ONE_FOR_EACH_AXIS
 from minicaffe.layer import Layer
 from minicaffe.reads import Axis
 
@@ -162,7 +163,7 @@ def _per_axis(layer: Layer, field: str, axes: int, default: int | None) -> tuple
     block = layer.param_block[0]
     param: Message = getattr(layer.param, block)
     path = f"{block}.{field}"
-    listed = tuple(getattr(param, field))
+    listed = _given(param, field)
     high, wide = PAIRS.get(field, ("", ""))
     if high and (param.HasField(high) or param.HasField(wide)):
         if listed:
@@ -176,6 +177,15 @@ def _per_axis(layer: Layer, field: str, axes: int, default: int | None) -> tuple
         raise layer.error(f"{len(listed)} values of {field} given for {axes} spatial axes: give one, or one for each", path)
     # `or 0` is for mypy: kernel_size has no default and has raised already.
     return listed if len(listed) == axes else (listed[0] if listed else default or 0,) * axes
+
+
+def _given(param: Message, field: str) -> tuple[int, ...]:
+    """Return the field's values. PoolingParameter has one field for a single value, and one for several."""
+    several = ONE_FOR_EACH_AXIS.get(field, "")
+    if several in param.DESCRIPTOR.fields_by_name:
+        single = (getattr(param, field),) if param.HasField(field) else ()
+        return single + tuple(getattr(param, several))
+    return tuple(getattr(param, field))
 
 
 def _dilation(layer: Layer, axes: int) -> tuple[int, ...]:

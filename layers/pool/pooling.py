@@ -11,6 +11,7 @@ avg_include_pad: Intel's mkldnn_pooling_layer.cpp, which leaves padding out unle
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,8 +21,8 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.forked import Forked
-from minicaffe.formats.forks import Kind
-from minicaffe.layer import Costs
+from minicaffe.formats.forks import Kind, NetFork
+from minicaffe.layer import Costs, Layer
 from minicaffe.layers.pool.pooling_windows import counts_padding, is_average, read_pads, read_sizes, rounds_down, same_pads
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
@@ -29,6 +30,7 @@ from minicaffe.reads import Axis, whole
 from minicaffe.threads import Scratch, parts, run
 
 from . import pooling_methods as methods
+from .pooling_of_axes import PoolingOfAxes
 from .pooling_windows import maps_at_once, plane_blocks, pool_axes
 
 Param = caffe_pb2.PoolingParameter
@@ -48,6 +50,7 @@ class Pooling(Forked):
     STOCHASTIC draws a pixel in TRAIN, and gives the expectation in TEST.
     pad_type: 1 and pad_t, pad_b, pad_l, pad_r are Synopsys'.
     In a net of Intel's avg_include_pad is false unless given, as in its MKL engines, with a warning where it counts.
+    With dilation, axis, or a value of kernel_size, stride or pad for each axis it is another layer, PoolingOfAxes.
     Raises LayerError when kernel, stride or pad are given twice, half or out of range, round_mode and ceil_mode
     contradict each other, or no window fits.
     """
@@ -61,6 +64,10 @@ class Pooling(Forked):
     weight_names = ()
     copies = (0, 0)
     kinds = (Kind("BVLC", ("bvlc",), "AVE counts padding"), Kind(INTEL, ("intel",), "AVE leaves padding out"))
+
+    @classmethod
+    def resolve_class(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+        return PoolingOfAxes if PoolingOfAxes.is_meant(param.pooling_param) else cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.pooling_param
@@ -90,7 +97,8 @@ class Pooling(Forked):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape
         if len(shape) != 4:
-            raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
+            hint = "for maps of other than two axes write axis: 1, the channels' axis, in pooling_param"
+            raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}; {hint}", "bottom[0]")
         param, spatial = self.param.pooling_param, shape[2:]
         kernel = spatial if param.global_pooling else self._kernel  # in each reshape, because the map's size may change
         sizes = zip(spatial, kernel, self._stride, strict=True)

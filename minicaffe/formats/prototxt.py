@@ -31,6 +31,7 @@ from minicaffe.formats.source import LayerSource, Place, SkippedField
 from minicaffe.formats.textformat import Block, Parser
 from minicaffe.formats.tokens import CONTROL, Text, check_count, octal
 from minicaffe.formats.upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgrade_net, upgrade_solver
+from minicaffe.formats.values import ONE_FOR_EACH_AXIS
 from minicaffe.formats.weights import HDF5_SIGNATURE
 from minicaffe.proto import caffe_pb2
 
@@ -47,6 +48,9 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 MOST_ENDS = 10
 """Most bottoms and tops of a net, for each layer that limits.layers allows."""
 _HEAD = 4096
+_ONE = {several: one for one, several in ONE_FOR_EACH_AXIS.items()}
+_SEVERAL = re.compile(rf"^( *)({'|'.join(_ONE)})(?=: )", re.MULTILINE)
+"""The fields whose values a prototxt gives under another name, at the start of a line. No other message has their names."""
 _COLOUR = re.compile("\x1b\\[[0-9;]*m|" + CONTROL.pattern)
 """Colours and other control characters in text copied from a terminal."""
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -183,7 +187,8 @@ def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, stric
 
 def to_text(message: Message) -> str:
     """Return the message as prototxt, with invisible characters in its strings escaped."""
-    return "\n".join(octal(line) for line in text_format.MessageToString(message).split("\n"))
+    text = _SEVERAL.sub(lambda found: found[1] + _ONE[found[2]], text_format.MessageToString(message))
+    return "\n".join(octal(line) for line in text.split("\n"))
 
 
 def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:

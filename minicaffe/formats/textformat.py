@@ -15,7 +15,7 @@ from minicaffe.errors import PrototxtError
 
 from . import hints
 from .tokens import END, NAME, NUMBER, STRING, Text, check_count
-from .values import Field, ValueReader, is_repeated, is_required
+from .values import ONE_FOR_EACH_AXIS, Field, ValueReader, is_repeated, is_required
 
 MAX_DEPTH = 100  # far from Python's recursion limit
 MOST_UNKNOWN = 10
@@ -32,6 +32,8 @@ class Schema:
         self.name = descriptor.name
         self.fields = {f.name: Field(f, descriptor.name, is_repeated(f)) for f in descriptor.fields}
         self.required = [f.name for f in descriptor.fields if is_required(f)]
+        several = ONE_FOR_EACH_AXIS if descriptor.name == "PoolingParameter" else {}
+        self.several = {one: self.fields[name] for one, name in several.items()}
 
 
 schema_of = cache(Schema)
@@ -95,12 +97,13 @@ class Parser(ValueReader):
             if known is None:
                 self._unknown(schema, block)
                 continue
-            if not known.repeated:
-                if word in seen:
-                    line, again = self.text.line(self.starts[seen[word]]), self.text.line(self.starts[self.at])
-                    hint = hints.given_twice(schema.name, word)
-                    raise self.error(f"{word} is given twice, at line {line} and at line {again}", hint=hint)
-                seen[word] = self.at
+            if word in schema.several and (word in seen or "[" in words[self.at + 1 : self.at + 3]):
+                known = self._one_for_each_axis(message, word, schema.several[word])
+            if not known.repeated and word in seen:
+                line, again = self.text.line(self.starts[seen[word]]), self.text.line(self.starts[self.at])
+                hint = hints.given_twice(schema.name, word)
+                raise self.error(f"{word} is given twice, at line {line} and at line {again}", hint=hint)
+            seen[word] = self.at
             self._field(message, known, block)
             if words[self.at] in (",", ";"):
                 self.at += 1
@@ -108,6 +111,14 @@ class Parser(ValueReader):
             if name not in seen:
                 raise self.text.error(f"{block.name or schema.name} has no {name}, which is required", block.start)
         self.at += kinds[self.at] != END  # END stays under the cursor, so no loop runs past it
+
+    @staticmethod
+    def _one_for_each_axis(message: Message, word: str, several: Field) -> Field:
+        """Move a value that is already read to the repeated field `several`, and return this field."""
+        if message.HasField(word):
+            getattr(message, several.name).append(getattr(message, word))
+            message.ClearField(word)
+        return several
 
     def _field(self, message: Message, known: Field, block: Block) -> None:
         """Read a known field: its value or list of values."""

@@ -25,6 +25,12 @@ _INTEGER_RANGE = {
 }
 
 
+ONE_FOR_EACH_AXIS = {"kernel_size": "kernel_sizes", "stride": "strides", "pad": "pads"}
+"""Fields of PoolingParameter with one value, and the repeated fields that hold several values, as in naibaf7's Caffe.
+
+A prototxt has the first name for both."""
+
+
 class Field:
     """The facts of a field that the parser needs, looked up once."""
 

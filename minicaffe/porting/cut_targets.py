@@ -42,6 +42,7 @@ from minicaffe.layers.neuron.dropout import Dropout
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.lrn import LRN, WITHIN_CHANNEL
 from minicaffe.layers.pool.pooling import AVE, Pooling
+from minicaffe.layers.pool.pooling_of_axes import PoolingOfAxes
 from minicaffe.layers.pool.spp import SPP
 from minicaffe.layers.proposal.dynamic_tops import DynamicTops
 from minicaffe.layers.proposal.proposal import Proposal
@@ -184,6 +185,10 @@ def pooling_method(layer: Pooling, bottoms: Sequence[Shape], tops: Sequence[Shap
         yield "pooling_param.pool", f"{param.PoolMethod.Name(param.pool)}, MAX or AVE only"
     if not layer.has_even_pads:
         yield "pooling_param", "the padding after the map differs from the one before it"
+
+
+def pooling_of_axes(layer: PoolingOfAxes, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Beyond:
+    yield "pooling_param", "for maps of any number of axes, with dilation; 2-d without dilation only"
 
 
 def cann_pooling(layer: Pooling, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Beyond:
@@ -333,10 +338,15 @@ def _times(sizes: Sequence[int]) -> str:
 
 
 LIMITS: dict[str, dict[type[Layer], Limit]] = {
+    "bvlc": {
+        PoolingOfAxes: pooling_of_axes,
+    },
     "opencv": {
+        PoolingOfAxes: pooling_of_axes,
         Pooling: pooling_method,
     },
     "cann": {
+        PoolingOfAxes: pooling_of_axes,
         Pooling: cann_pooling,
         Convolution: cann_convolution,
         Deconvolution: cann_deconvolution,
@@ -348,6 +358,7 @@ LIMITS: dict[str, dict[type[Layer], Limit]] = {
         Reshape: cann_reshape,
     },
     "rknn": {
+        PoolingOfAxes: pooling_of_axes,
         DepthwiseConvolution: rknn_depthwise,
         Proposal: one_image,
         Softmax: one_image,
@@ -355,12 +366,14 @@ LIMITS: dict[str, dict[type[Layer], Limit]] = {
         Reduction: rknn_reduction,
     },
     "vitis-ai": {
+        PoolingOfAxes: pooling_of_axes,
         Pooling: pooling_method,
         Eltwise: vitis_eltwise,
         InnerProduct: vitis_inner_product,
         PriorBox: vitis_prior_box,
     },
     "horizon": {
+        PoolingOfAxes: pooling_of_axes,
         SPP: horizon_spp,
         Reshape: horizon_reshape,
         Flatten: horizon_flatten,

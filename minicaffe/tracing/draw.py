@@ -269,7 +269,7 @@ def _sides(param: caffe_pb2.ConvolutionParameter | caffe_pb2.PoolingParameter, n
     fields = [f"{sides or name}_{side}" for side in "hw"]
     if given & set(fields):
         return [getattr(param, field) for field in fields]
-    value = getattr(param, name)
+    value = list(getattr(param, f"{name}s", [])) or getattr(param, name)
     return [value] if isinstance(value, int) else list(value)
 
 

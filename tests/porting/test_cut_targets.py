@@ -9,6 +9,7 @@ import pytest
 from minicaffe import TEST, Error, Net
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.porting.cut import cut
+from minicaffe.porting.cut_targets import TARGETS
 
 DATA = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: %d dim: 4 dim: %d dim: %d } } }\n'
 CONV = 'type: "%s" convolution_param { num_output: 4 bias_term: false %s }'
@@ -37,6 +38,15 @@ CONV = 'type: "%s" convolution_param { num_output: 4 bias_term: false %s }'
             (1, 9, 12),
             'type: "Pooling" pooling_param { pool: STOCHASTIC kernel_size: 3 }',
             ["pool is STOCHASTIC, MAX or AVE"],
+        ),
+        *(
+            (
+                target,
+                (1, 9, 12),
+                'type: "Pooling" pooling_param { kernel_size: 2 stride: [1, 2] }',
+                ["pooling_param is for maps of any number of axes, with dilation; 2-d without dilation only"],
+            )
+            for target in TARGETS
         ),
         (
             "opencv",
