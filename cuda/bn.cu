@@ -15,8 +15,8 @@ extern "C" __global__ void stored_statistics(int channels, const REAL* stored_me
 // One block for each channel of `numbers` numbers: the batch's mean and 1 / sqrt(var + eps). running_*, shown_*: may be
 // nullptr. correction: a factor of the variance in running_var.
 extern "C" __global__ void batch_statistics(int numbers, int channels, int positions, const REAL* x, REAL eps, REAL momentum,
-                                            REAL correction, REAL* mean, REAL* inverse_std, REAL* running_mean, REAL* running_var, REAL* shown_mean,
-                                            REAL* shown_var) {
+                                            REAL correction, REAL* mean, REAL* inverse_std, REAL* running_mean,
+                                            REAL* running_var, REAL* shown_mean, REAL* shown_var) {
   const unsigned c = blockIdx.x;
   const Moments moments = channel_moments(x, c, numbers, channels, positions);
   if (threadIdx.x == 0) {

@@ -13,7 +13,8 @@ constexpr int SIDE = 4;   // a thread of backward has a tile of SIDE x SIDE pixe
 constexpr int EACH = 2;   // in EACH channels
 constexpr int TILES = 2;  // a block has TILES adjacent tiles,
 constexpr int SHARES = 4;  // and SHARES warps for each tile, which divide the rois
-constexpr int RESIDENT = sizeof(REAL) == 4 ? 3 : 1;  // blocks of backward on a multiprocessor at a time, without spilled registers
+// Blocks of backward on a multiprocessor at a time, without spilled registers.
+constexpr int RESIDENT = sizeof(REAL) == 4 ? 3 : 1;
 
 __device__ inline int tiles_of(int size) { return (size + SIDE - 1) / SIDE; }
 

@@ -53,7 +53,8 @@ class MergeCrop(Layer):
         if len(a) < 2 or len(a) != len(b) or a[0] != b[0]:
             raise self.error(f"the bottoms must have the same N and number of axes, got shapes {a} and {b}", "bottom")
         if any(small > large for small, large in zip(a[2:], b[2:])):
-            raise self.error(f"bottom 1, of shape {b}, is cut to bottom 0's size, but is smaller than its {a}", "bottom[1]")
+            wrong = f"bottom 1 must be at least as long as bottom 0 on the axes after the channels, got shapes {b} and {a}"
+            raise self.error(wrong, "bottom[1]")
         if self.adds and a[1] != b[1]:
             raise self.error(f"ADD needs as many channels in both bottoms, got {a[1]} and {b[1]}", "bottom[1]")
         self.starts = [(large - small) // 2 for small, large in zip(a[2:], b[2:])]

@@ -74,7 +74,8 @@ def stochastic(x: Array) -> Array:
 def fixed_point(x: Array, bits: int, fraction: int, whole: Round) -> Array:
     """Return x as fixed-point numbers of this many bits, `fraction` of them after the point."""
     step, most = 2.0**-fraction, 2.0 ** (bits - 1)
-    rounded: Array = whole(np.clip(x, -most * step, (most - 1) * step) / step) * step
+    with np.errstate(over="ignore"):  # where x's type cannot hold the limits
+        rounded: Array = whole(np.clip(x, -most * step, (most - 1) * step) / step) * step
     return rounded.astype(x.dtype)
 
 
@@ -238,7 +239,6 @@ class LRNRistretto(Rounded, LRN):
             raise self.error("rounds to MINIFLOAT only", "quantization_param.precision")
         if self.param.lrn_param.norm_region == WITHIN_CHANNEL:
             raise self.error("normalises across channels only", "lrn_param.norm_region")
-
         self.scales: list[Array] = []
 
     def _float(self, x: Array) -> Array:

@@ -50,7 +50,7 @@ class Add(Layer):
 
 
 class Sum(Layer):
-    """y = the sum of x over the axes of sum_param.axis, of all without any; keepdims leaves each as an axis of 1.
+    """y = the sum of x over the axes sum_param.axis (default: all). keepdims leaves each as an axis of 1.
 
     bottom: x. top: y. A negative axis counts from the end.
     Raises LayerError for an axis out of range or given twice.

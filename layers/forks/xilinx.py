@@ -50,10 +50,7 @@ class DeephiResize(ResizedMaps):
         param = self.param.deephi_resize_param
         if param.HasField("new_height"):
             return param.new_height, param.new_width
-        sides = np.float32(height) * np.float32(param.scale_h), np.float32(width) * np.float32(param.scale_w)
-        if not np.isfinite(sides).all():
-            raise self.error(f"scale_h {param.scale_h:g} and scale_w {param.scale_w:g} must be finite", "deephi_resize_param")
-        return int(sides[0]), int(sides[1])
+        return self.scaled(height, param.scale_h, "scale_h"), self.scaled(width, param.scale_w, "scale_w")
 
     def taps(self, size: int, out: int) -> Taps:
         return ClampedTaps(size, out)
@@ -96,7 +93,7 @@ class FixedNeuron(Layer):
     frequent position so far, and all methods but OVER_FLOW use it. enable: false copies x.
     follow_data_layer: TRAIN rounds halves away from 0; TEST drops the bits after the point, without limits.
     bottom: x (any shape). top: y (the same shape); may be in place. blobs: position (1), which no solver updates.
-    Raises LayerError for a bit_width below 1 or above 32, a position that is not finite, and NaN or infinite x in TRAIN.
+    Raises LayerError for a bit_width below 1 or above 32, a position beyond 32767, and NaN or infinite x in TRAIN.
     """
 
     type = "FixedNeuron"
@@ -154,8 +151,8 @@ class FixedNeuron(Layer):
 
     def _test_position(self) -> int:
         position = float(self.blobs[0].read_data()[0])
-        if not math.isfinite(position):
-            raise self.error(f"its blob, the point's position, must be finite, got {position:g}", "blobs[0]")
+        if not abs(position) <= NONE:
+            raise self.error(f"its blob, the point's position, must be from -{NONE} to {NONE}, got {position:g}", "blobs[0]")
         return math.floor(position)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -178,7 +175,7 @@ def fixed(x: Array, bits: int | None, position: int, whole: Callable[[Array], Ar
     """Return x with `position` bits after the point, within this many bits in all. None: any number of bits."""
     with np.errstate(all="ignore"):
         step = x.dtype.type(np.ldexp(1.0, -position))
-        if not step:  # the position for 0 alone
+        if not step or np.isinf(step):  # the position for 0 alone, or steps that no x reaches
             return np.zeros_like(x)
         rounded: Array = whole(x / step) * step
         if bits is not None:
@@ -193,7 +190,7 @@ def overflow_position(x: Array, bits: int) -> int:
         return NONE
     least, most = -(2.0 ** (bits - 1)) - 0.5, 2.0 ** (bits - 1) - 0.5
     step = max(x.min() / x.dtype.type(least), x.max() / x.dtype.type(most))
-    return NONE if step == 0 else math.floor(np.log2(1 / step))
+    return NONE if step == 0 else math.floor(-np.log2(step))
 
 
 def closest_position(x: Array, bits: int, first: int, count: int, function: Callable[[Array], Array]) -> int:

@@ -317,6 +317,14 @@ class ResizedMaps(Layer):
         """Return OH and OW for maps of this size."""
         raise NotImplementedError
 
+    def scaled(self, size: int, factor: float, field: str) -> int:
+        """Return size * factor in float32, rounded down. Raises LayerError for a factor that is not finite."""
+        with np.errstate(over="ignore"):
+            length = np.float32(size) * np.float32(factor)
+        if not np.isfinite(length):
+            raise self.error(f"{field} {factor:g} is too large, or not a number", f"{self.param_block[0]}.{field}")
+        return int(length)
+
     def taps(self, size: int, out: int) -> Taps:
         """Return the positions on an axis."""
         return Taps(size, out)

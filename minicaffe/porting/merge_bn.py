@@ -23,6 +23,7 @@ from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.inner_product import InnerProduct
 from minicaffe.layers.elementwise.scale import Bias, Scale
 from minicaffe.layers.forks.genet import CuDNNBatchNorm
+from minicaffe.layers.forks.ristretto import Rounded
 from minicaffe.layers.norm.batch_norm import BatchNorm
 from minicaffe.layers.norm.batch_norm_layouts import BVLC, least_eps, statistics, stored_layout, uses_global_statistics
 from minicaffe.layers.norm.bn import BN, INFERENCE
@@ -128,6 +129,8 @@ def _check_linear(root: caffe_pb2.LayerParameter, shared: set[str]) -> None:
         raise _NotFoldedError(f"it follows {name}, which is not a convolution or inner product")
     if class_of(root) is InnerProduct and root.inner_product_param.normalize:
         raise _NotFoldedError(f"{name} before it scales its weights to length 1 (normalize)")
+    if issubclass(class_of(root), Rounded):
+        raise _NotFoldedError(f"{name} before it rounds its numbers")
     if len(root.top) > 1:
         raise _NotFoldedError(f"{name} before it has {len(root.top)} tops with one set of weights")
     if any(spec.name in shared for spec in root.param):

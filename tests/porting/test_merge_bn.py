@@ -152,6 +152,8 @@ TWO = PLAIN + PLAIN.replace('name: "c"', 'name: "d"').replace('top: "c"', 'top: 
         (PLAIN + NORM % "loss_weight: 1", "n", "it is a loss"),
         ('layer { name: "c" type: "InnerProduct" bottom: "x" top: "c" inner_product_param { num_output: 4 normalize: true } }'
          + NORM % "", "n", 'InnerProduct layer "c" before it scales its weights to length 1'),
+        (PLAIN.replace("Convolution", "ConvolutionRistretto") + NORM % "", "n",
+         'ConvolutionRistretto layer "c" before it rounds its numbers'),
     ],
 )  # fmt: skip
 def test_what_is_left_and_why(text: str, name: str, reason: str) -> None:

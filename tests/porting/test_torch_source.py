@@ -85,6 +85,7 @@ LAYERS = [
     '"Unsqueeze" unsqueeze_param { dim: 2 }',
     '"ReLU6" relu6_param { negative_slope: 0.2 }',
     '"Pooling" pooling_param { kernel_size: 2 stride: 1 pad_type: 1 }',
+    '"Pooling" pooling_param { kernel_size: 3 pad_l: 1 pad_b: 2 }',
     '"Mish"',
     '"Swish" swish_param { beta: 1.5 }',
     '"Swish"',

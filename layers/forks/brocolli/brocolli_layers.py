@@ -42,7 +42,7 @@ class HardSwish(Neuron):
 
     def slope(self, x: Array) -> Array:
         gate = _gate(x)
-        slope: Array = gate + x / DIVISOR * ((gate > 0) & (gate < 1))
+        slope: Array = np.where((gate > 0) & (gate < 1), gate + x / DIVISOR, gate)
         return slope
 
 

@@ -34,7 +34,8 @@ class BilinearInterpolate(ResizedMaps):
     def sizes(self, height: int, width: int) -> tuple[int, int]:
         param = self.param.bilinear_interpolate_param
         if param.HasField("scale_factor"):
-            return scaled(height, param.scale_factor), scaled(width, param.scale_factor)
+            height, width = (self.scaled(size, param.scale_factor, "scale_factor") for size in (height, width))
+            return height, width
         return param.dst_h if param.HasField("dst_h") else height, param.dst_w if param.HasField("dst_w") else width
 
     def taps(self, size: int, out: int) -> Taps:
@@ -78,13 +79,9 @@ class Resize(ResizedMaps):
     def sizes(self, height: int, width: int) -> tuple[int, int]:
         param = self.param.resize_param
         if param.is_pyramid_test:
-            return scaled(height, param.out_height_scale), scaled(width, param.out_width_scale)
+            height = self.scaled(height, param.out_height_scale, "out_height_scale")
+            return height, self.scaled(width, param.out_width_scale, "out_width_scale")
         return param.height, param.width
 
     def taps(self, size: int, out: int) -> Taps:
         return CornerTaps(size, out)
-
-
-def scaled(size: int, factor: float) -> int:
-    """Return size * factor in float32, rounded down."""
-    return int(np.float32(size) * np.float32(factor))

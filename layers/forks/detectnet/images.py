@@ -49,7 +49,7 @@ def _bgr(hue: Array, saturation: Array, value: Array) -> Array:
 
 
 class Turn(NamedTuple):
-    """A rotation by degrees of an image of width x height about its middle; the result begins at `origin` of its corners."""
+    """A rotation by degrees of an image of width x height about its middle. The result holds all of its corners."""
 
     width: int
     height: int

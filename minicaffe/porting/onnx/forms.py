@@ -137,10 +137,9 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
         if len(top) > 1:
             raise layer.error("the mask of global pooling has no ONNX form", "top[1]")
         return [g("GlobalMaxPool" if layer.method == MAX else "GlobalAveragePool", x)]
-    is_fixed = max(layer.sizes[1]) == 1 or all(isinstance(length, int) for length in x.dims[2:])
-    if not layer.has_even_pads and not (layer.floor and is_fixed):
-        reason = "with other padding after the map than before it has an ONNX form only for a stride of 1, or rounded down and"
-        raise layer.error(f"{reason} for maps of a fixed size", "pooling_param")
+    if not layer.has_even_pads:
+        _check_uneven(layer, x)
+        axes = tuple(replace(axis, floor=True) for axis in axes)
     # Caffe's divisor counts padding, but not the pixels that ceil adds after it. ONNX lacks this mode.
     padded_mean = layer.method == AVE and layer.counts_padding and any(a.pad and not a.floor for a in axes)
     if padded_mean or any(_needs_padding(a, length) for a, length in zip(axes, x.dims[2:])):
@@ -154,6 +153,18 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
     y, index = g.several("MaxPool", 2, x, **window)
     # ONNX's index is flat over N and C too
     return [y, g.cast(g("Mod", index, g("Mul", g.number(x, 2), g.number(x, 3))), np.float32)]
+
+
+def _check_uneven(layer: Pooling, x: Value) -> None:
+    """Raise LayerError for padding after the map that differs from the one before it, if ONNX lacks the windows."""
+    if max(layer.sizes[1]) == 1:
+        return
+    if not layer.floor:
+        reason = "with other padding after the map than before it has an ONNX form only for a stride of 1, or rounded down"
+        raise layer.error(reason, "pooling_param")
+    if layer.param.pooling_param.pad_type and not all(isinstance(length, int) for length in x.dims[2:]):
+        reason = "with a stride above 1, the padding of pad_type: 1 has an ONNX form only for maps of a fixed size"
+        raise layer.error(reason, "pooling_param.pad_type")
 
 
 def _axes(layer: Pooling, x: Value) -> tuple[PoolAxis, ...]:

@@ -243,7 +243,8 @@ def _normalised(b: Builder, node: Node, axis: int) -> str:
 @imports("MeanVarianceNormalization")
 def mean_variance_norm(b: Builder, node: Node) -> list[str]:
     """Add an MVN, with the eps of ONNX's definition."""
-    shape, axes = b.shape(node.inputs[0]), sorted(node.get("axes", [0, 2, 3]))
+    shape = b.shape(node.inputs[0])
+    axes = sorted(axis % len(shape) for axis in node.get("axes", [0, 2, 3]))
     if len(shape) != 4 or axes not in ([2, 3], [1, 2, 3]):
         raise RefusedError(f"over axes {axes} of {shape} (MVN normalises a map, or an image)")
     return [b("MVN", [b.blob(node.inputs[0])], across_channels=len(axes) == 3 or None, eps=1e-9)]

@@ -105,8 +105,8 @@ def pooling(s: Source, layer: Pooling, bottom: Sequence[str], top: Shapes) -> st
     x, mean = bottom[0], layer.method == AVE
     if not layer.has_even_pads:
         rows, columns = layer.rows, layer.columns
-        if mean or len(top) > 1 or not layer.floor or max(stride) > 1:
-            reason = "with other padding after the map than before it has a form only for MAX with a stride of 1"
+        if mean or len(top) > 1 or max(stride) > 1:
+            reason = "with other padding after the map than before it has a form only for MAX with a stride of 1 and one top"
             raise layer.error(reason, "pooling_param")
         padded = f"F.pad({x}, {(columns.pad, columns.end, rows.pad, rows.end)}, value=float('-inf'))"
         return f"F.max_pool2d({padded}, {_sizes(kernel)}, stride=1)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from typing import Any
 
@@ -99,7 +100,7 @@ class TestDeephiResize:
             ("new_height: 2", "new_height and new_width go together, only one is given"),
             ("scale_w: 2", "scale_h and scale_w go together, only one is given"),
             ("scale_h: 0.1 scale_w: 1", "a map of 4x5 would become 0x5"),
-            ("scale_h: inf scale_w: 1", "scale_h inf and scale_w 1 must be finite"),
+            ("scale_h: inf scale_w: 1", "scale_h inf is too large, or not a number"),
         ],
     )
     def test_errors(self, block: str, message: str) -> None:
@@ -226,11 +227,18 @@ class TestFixedNeuron:
         (y,) = case.forward()
         assert abs(y[0] - x) <= 2.0 ** -float(case.layer.blobs[0].data[0]) / 2
 
+    def test_numbers_far_from_1(self) -> None:
+        case = LayerCase(neuron_text(), np.array([1e-38, -5e-39], np.float32), phase=TRAIN, dtype=np.float32)
+        (y,) = case.forward()
+        np.testing.assert_allclose(y, [1e-38, -5e-39], rtol=0.01)
+        assert self.case("", [1.5], -2000).forward()[0] == 0  # steps above the largest number
+
     def test_errors(self) -> None:
         for bits in (0, 33):
             with pytest.raises(LayerError, match=f"bit_width must be from 1 to 32, got {bits}"):
                 LayerCase(neuron_text(f"bit_width: {bits}"), [1.0])
-        with pytest.raises(LayerError, match="the point's position, must be finite, got nan"):
-            self.case("", [1.0], np.nan).forward()
+        for position in (np.nan, 1e30):
+            with pytest.raises(LayerError, match=f"position, must be from -32767 to 32767, got {re.escape(f'{position:g}')}"):
+                self.case("", [1.0], position).forward()
         with pytest.raises(LayerError, match="x holds NaN or an infinite number"):
             LayerCase(neuron_text(), [np.nan], phase=TRAIN).forward()

@@ -95,6 +95,8 @@ ANY_SIZE = {
     "sigmoid": 'type: "Sigmoid"',
     "mish": 'type: "Mish"',
     "pool_same": 'type: "Pooling" pooling_param { kernel_size: 2 stride: 1 pad_type: 1 }',
+    "pool_left": 'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 pad_l: 1 }',
+    "pool_strided": 'type: "Pooling" pooling_param { kernel_size: 3 stride: 2 pad_l: 2 pad_b: 1 round_mode: FLOOR }',
     "pool_sides": 'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 pad_t: 1 pad_r: 2 round_mode: FLOOR }',
     "swish": 'type: "Swish" swish_param { beta: 0.5 }',
     "hard_sigmoid": 'type: "HardSigmoid"',

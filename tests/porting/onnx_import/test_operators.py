@@ -92,7 +92,7 @@ CASES: Sequence[Case] = [
     ("Reshape BatchNorm Reshape Scale", "InstanceNormalization", "x a b", {"a": normal(4), "b": normal(4)}, {"epsilon": 0.1}),
     ("Reshape BatchNorm Reshape Scale", "LayerNormalization", "x a b", {"a": normal(7), "b": normal(7)}, {"epsilon": 0.1}),
     ("Reshape BatchNorm Reshape Scale", "LayerNormalization", "x a", {"a": normal(6, 1)}, {"axis": 2}),
-    ("MVN", "MeanVarianceNormalization", "x", {}, {"axes": [2, 3]}),
+    ("MVN", "MeanVarianceNormalization", "x", {}, {"axes": [-1, -2]}),
     ("MVN", "MeanVarianceNormalization", "x", {}, {"axes": [3, 1, 2]}),
     ("Normalize", "LpNormalization", "x", {}, {"axis": 1}),
     ("Permute Normalize Permute", "LpNormalization", "x", {}, {}),

@@ -126,6 +126,7 @@ class TestBilinearInterpolate:
             ("dst_h: 2 scale_factor: 2", "give dst_h and dst_w, or scale_factor"),
             ("dst_h: 0 dst_w: 2", "a map of 4x5 would become 0x2"),
             ("scale_factor: 0.1", "a map of 4x5 would become 0x0"),
+            ("scale_factor: nan", "scale_factor nan is too large, or not a number"),
         ],
     )
     def test_errors(self, block: str, message: str) -> None:
