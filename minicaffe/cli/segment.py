@@ -58,7 +58,6 @@ class Options(DataLayerOptions):
     define: tuple[tuple[str, str], ...] = option(
         "--define", "Value of the variable ${NAME} in a template; may be repeated.", metavar="NAME=VALUE", type=_variable
     )
-
     samples: int | None = option(
         "--samples",
         "Run the net N times with random Dropout masks; the classes of the mean, and the variance.",
@@ -98,10 +97,7 @@ def segment_command(options: Options) -> None:
     images = options.images
     names = read_labels(options.classes) if options.classes else None
     net = options.opened()
-    if not options.blob and has_instances(net):
-        refuse("for class scores: MNC's net has instances", {"--samples": options.samples})
-    else:
-        refuse("for class scores: it is for the instances of MNC's net", {"--threshold": options.threshold})
+    _refuse_others(net, options)
     out, others = options.out, (options.classes, options.cfg)
     targets = [options.output_names(out, end, *others) for end in PICTURES] if out else []
     remaining = iter(zip(*targets, strict=True))
@@ -117,6 +113,14 @@ def segment_command(options: Options) -> None:
         return Found({**values, "files": [str(file) for file in pictures]}, lines, pictures)
 
     options.report_each(images, segment)
+
+
+def _refuse_others(net: Net, options: Options) -> None:
+    """Raise Error for options of the other kind of net."""
+    if not options.blob and has_instances(net):
+        refuse("for class scores: MNC's net has instances", {"--samples": options.samples})
+    else:
+        refuse("for class scores: it is for the instances of MNC's net", {"--threshold": options.threshold})
 
 
 def _found(net: Net, pixels: Pixels, names: list[str] | None, options: Options) -> Findings:

@@ -220,7 +220,7 @@ BLOCK_OF = {
     "Correlation": integer(2, 6), "SpatialTransformer": message(1, b"affine"), "Mean": integer(1, 4), "FlowWarp": integer(1, 1),
     "DiceCoefLoss": integer(3, 1), "FocalLoss": integer(1, 1), "MultiStageMeanfield": integer(6, 10),
     "Warp": integer(1, 1), "CoeffSchedule": FLOAT_3, "Writer": message(1, b"folder"), "FLOWriter": message(1, b"folder"),
-    "SqueezeDetLoss": integer(2, 3),
+    "SqueezeDetLoss": integer(2, 3), "MergeCrop": integer(1, 1),
     **dict.fromkeys(
         ("Quantization", "ConvolutionRistretto", "DeconvolutionRistretto", "FcRistretto", "LRNRistretto"), integer(1, 1)
     ),
