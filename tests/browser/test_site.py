@@ -192,7 +192,8 @@ def test_every_page_fits_a_phone(site: Path, pages: dict[Path, Reader], phone: A
     assert not wide, "\n".join(wide)
 
 
-@pytest.mark.parametrize("scheme", first(1, ["light", "dark"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(site: Path, chromium: Any, axe: str, scheme: str) -> None:
     context = chromium.new_context(color_scheme=scheme)
     page, found = context.new_page(), []

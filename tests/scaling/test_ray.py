@@ -169,6 +169,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(inside: Path) -> None:
     assert len(parts(inside / "killed")) == 12
 
 
+@pytest.mark.slow
 def test_a_part_that_kills_its_workers_is_given_up(inside: Path) -> None:
     result = detect_with_killer(inside, "some", 99, "--engine", "ray", "--workers", 2)
     assert result.exit_code == 1
@@ -248,6 +249,7 @@ def test_a_run_that_is_stopped_ends_at_once_and_goes_on(inside: Path) -> None:
     assert parts(out) == parts(inside / "unstopped")
 
 
+@pytest.mark.slow
 def test_a_dead_raylet_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's core then ends the process: with one line, and the same command resumes."""
     monkeypatch.chdir(folder)

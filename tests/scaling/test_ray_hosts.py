@@ -128,6 +128,7 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_host_that_is_cut_off_are_done_on_the_other(folder: Path) -> None:
     """A run over both hosts, then one in which the link is cut over a part: the files are those of one process."""
     with head_and_host(folder) as (hosts, temp):
