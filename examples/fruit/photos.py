@@ -148,7 +148,13 @@ def annotation(name: str, fruit: list[tuple[str, Box]]) -> ElementTree.ElementTr
 @click.command(epilog="Example: python examples/fruit/photos.py photos --count 40")
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--count", default=40, show_default=True, help="The number of photos.")
-@click.option("--first-seed", default=0, show_default=True, help="The seed of the first photo; the next ones count up.")
+@click.option(
+    "--first-seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="The seed of the first photo; the next ones count up.",
+)
 def main(out: Path, count: int, first_seed: int) -> None:
     """Draw photos as JPEG files into the folder OUT, each with an .xml file of its boxes."""
     out.mkdir(parents=True, exist_ok=True)
