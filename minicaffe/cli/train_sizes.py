@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import click
 
 from minicaffe.detection.class_names import read_names
 from minicaffe.errors import Error
-from minicaffe.files import replacing, unlinked
+from minicaffe.files import allow_path, replacing, unlinked
 from minicaffe.formats.prototxt import NetFile, parse_net, read_text
 from minicaffe.layer_list import filter_layers
 from minicaffe.mode import TRAIN, Phase
@@ -69,6 +70,7 @@ class SizeOptions(RoidbOptions):
         """Replace base_lr and snapshot_prefix. Raises Error for a policy that does not read base_lr."""
         if self.snapshot_prefix:
             check_prefix("--snapshot-prefix", self.snapshot_prefix)
+            allow_path(Path(self.snapshot_prefix).parent)
             echo(f"--snapshot-prefix: {self.snapshot_prefix} in place of {param.snapshot_prefix}")
             param.snapshot_prefix = self.snapshot_prefix
         if self.lr is None:

@@ -51,7 +51,9 @@ Roidb = list[Entry]
 def in_order(roidb: Roidb, own: Sequence[str], names: Sequence[str], place: object) -> Roidb:
     """Renumber the classes of a roidb from the order of own to that of names; return it. Raises DataError for other names."""
     if len(set(names)) != len(names) or sorted(own) != sorted(names):
-        raise DataError(f"{place}: its classes are {_listed(own)}; the names given are {_listed(names)}")
+        only = sorted(set(own) ^ set(names))
+        differ = f" (not in both: {', '.join(only[:6])})" if only else ""
+        raise DataError(f"{place}: its classes are {_listed(own)}; the names given are {_listed(names)}{differ}")
     numbers = np.array([names.index(name) for name in own])
     for entry in roidb:
         entry["gt_classes"] = numbers[entry["gt_classes"]]

@@ -144,9 +144,8 @@ class LrRangeTest:
         first, last = smoothed[self._skipped], smoothed[place]
         if first - last < SURE * self._noise(place):
             fell = f"from {first:.4g} to {last:.4g}"
-            raise Error(
-                f"the loss fell no further than its noise, {fell}: give a higher last rate (--lr-max), or more iterations"
-            )
+            more = "more iterations, a larger batch, or a higher last rate (--lr-max)"
+            raise Error(f"the loss fell no further than its noise, {fell}: give {more}")
         if place == len(smoothed) - 1 and not self.ended:
             raise Error(f"the loss still falls at the rate {self.smoothed_rates[-1]:.2g}: give a higher last rate (--lr-max)")
         return place

@@ -146,7 +146,7 @@ def test_find_lr_proposes_a_rate_and_changes_nothing(folder: Path) -> None:
         (["--lr-max", "1"], "--lr-max does nothing without --find-lr"),
         (["--find-lr", "--iterations", "3"], "a learning rate range test needs at least 40 iterations, got 3"),
         (["--find-lr", "--lr-min", "2", "--lr-max", "1"], "the learning rates must grow from above 0, got 2 to 1"),
-        (["--find-lr", "--iterations", "40", "--lr-max", "1e-5"], "give a higher last rate (--lr-max)"),
+        (["--find-lr", "--iterations", "40", "--lr-max", "1e-5"], "or a higher last rate (--lr-max)"),
     ],
 )
 def test_find_lr_refuses(options: list[str], message: str) -> None:

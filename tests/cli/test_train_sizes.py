@@ -37,6 +37,14 @@ def test_epochs_batch_and_rate_print_what_they_replace(folder: Path) -> None:
     assert "going on from runs/mine_iter_6.solverstate" in result.output
 
 
+def test_snapshots_in_a_folder_that_the_command_names(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A prototxt may not name a folder elsewhere without --allow, but an option may."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    result = run(*TRAIN, "--iterations", 1, "--snapshot-prefix", elsewhere / "mine")
+    assert result.exit_code == 0, result.output
+    assert (elsewhere / "mine_iter_1.caffemodel").exists()
+
+
 def test_a_resumed_training_ends_after_the_same_epochs(folder: Path) -> None:
     assert run(*TRAIN, "--epochs", 2, "--keep", 1).exit_code == 0
     whole = Path("run_iter_8.caffemodel").read_bytes()

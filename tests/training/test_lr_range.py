@@ -81,7 +81,7 @@ def test_without_a_least_loss_nothing_is_proposed() -> None:
         _ = still.least
     noise = LrRangeTest(quadratic('type: "gaussian" mean: 3 std: 0.5'), 100, 1e-7, 1e-5)
     noise.run()
-    with pytest.raises(Error, match=r"the loss fell no further than its noise, from 5\.263 to 3\.803: give a higher last rate"):
+    with pytest.raises(Error, match=r"the loss fell no further than its noise, from 5\.263 to 3\.803: give more iterations"):
         _ = noise.least
     never = LrRangeTest(quadratic(), 40, 2.01, 2.1)
     never.run()
