@@ -184,10 +184,8 @@ def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dic
     if class_of(layer) is Scale:
         return stored[0], stored[1] if layer.scale_param.bias_term else np.zeros_like(stored[0])
     train = layer.HasField("phase") and layer.phase == caffe_pb2.TRAIN
-    if class_of(layer) is BN:
-        return _affine_of_bn(layer.bn_param, stored, train)
-    if class_of(layer) is CuDNNBatchNorm:
-        return _affine_of_bn(layer.cudnn_batch_norm_param, stored, train)
+    if class_of(layer) in (BN, CuDNNBatchNorm):
+        return _affine_of_bn(layer.bn_param if class_of(layer) is BN else layer.cudnn_batch_norm_param, stored, train)
     layout, _ = stored_layout(layer, [array.shape for array in arrays], fork)
     if not uses_global_statistics(layer, layout, not train):
         raise _NotFoldedError("it uses the statistics of the batch (use_global_stats: false)")
@@ -227,7 +225,8 @@ def _check_axis(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter,
     """Raise _NotFoldedError unless the layer has a value per output of root, or one value for all."""
     if class_of(layer) in (Scale, Bias) and size == 1:
         return
-    axis = {BatchNorm: 1, BN: 1, CuDNNBatchNorm: 1, Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}[class_of(layer)]
+    axes: dict[type[Layer], int] = {Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}
+    axis = axes.get(class_of(layer), 1)
     # after: the number of spatial axes
     outputs, after = getattr(root, linear_block(root)).axis, 0 if class_of(root) is InnerProduct else weight.ndim - 2
     if size != count or axis != (outputs if axis >= 0 else -1 - after):
