@@ -17,6 +17,9 @@ from minicaffe.net import Net
 
 Undo = Callable[[], None]
 
+SHARED = ("minicaffe.cuda.", "minicaffe.kernels", "minicaffe.compiled.jit")
+"""Modules whose objects serve all nets: resources of the GPU, kernels with their providers, compiled loops."""
+
 
 @contextmanager
 def state_kept(net: Net) -> Iterator[None]:
@@ -71,9 +74,9 @@ def _keep(value: Any, undo: list[Undo], seen: dict[int, Any]) -> None:
 
 
 def _is_part(value: object) -> bool:
-    """Return True for an object of minicaffe's that belongs to a layer: no class, and no resource of the GPU."""
+    """Return True for an object of minicaffe's that belongs to a layer: no class, and nothing that all nets share."""
     module = type(value).__module__ or ""  # None for a message of protobuf
-    return module.startswith("minicaffe.") and not module.startswith("minicaffe.cuda.") and not isinstance(value, type)
+    return module.startswith("minicaffe.") and not module.startswith(SHARED) and not isinstance(value, type)
 
 
 def _of_list(value: list[Any]) -> Undo:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import minicaffe
-from minicaffe import TEST, TRAIN, Net, rng
+from minicaffe import TEST, TRAIN, Net, kernels, rng
 from minicaffe.blob import Array
+from minicaffe.compiled import jit
 from minicaffe.data.images import load_image
 from minicaffe.data.roidb import load_roidb
 from minicaffe.data.settings import read_settings
@@ -182,6 +183,25 @@ def test_the_summary_is_of_the_current_input_shapes() -> None:
     layers = {layer.name: layer for layer in summarize(net).layers}
     assert layers["conv1"].shapes == [(1, 16, 60, 45)]
     assert net.blobs["conv1"].shape == before != (1, 16, 60, 45)  # until the next forward
+
+
+def test_a_summary_leaves_what_all_nets_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The providers of kernels that it is the first to load, and loops that are compiled meanwhile."""
+    text = """input: "x" input_shape { dim: 2 dim: 3 dim: 5 dim: 6 }
+    layer { name: "pool" type: "Pooling" bottom: "x" top: "y" top: "mask" pooling_param { kernel_size: 2 stride: 2 } }
+    layer { name: "up" type: "Upsample" bottom: "y" bottom: "mask" top: "z" upsample_param { upsample_h: 7 upsample_w: 9 } }"""
+    net = Net(parse_net(text), TEST)
+    made = [kernel for layer in net.layers for pass_ in layer.uses_kernels for kernel in pass_]
+    assert len(made) == 4
+    for kernel in made:
+        monkeypatch.setattr(kernel, "_provider", None)
+    net.layers[1].loop = loop = jit.Loop("T[::1]", np.sin)  # type: ignore[attr-defined]
+    with state_kept(net):
+        for kernel in made:
+            kernel._provider = kernels._Provider(kernel.by_numpy, (), ())
+        loop._entries[np.dtype(np.float32)] = loop._dispatcher = "compiled"
+    assert all(kernel._provider is not None for kernel in made)
+    assert loop._dispatcher == "compiled" and loop._entries
 
 
 def test_state_is_kept_if_the_block_fails() -> None:
