@@ -215,10 +215,10 @@ def _draw_panel(
     ends = []
     for curve, values in zip(curves, bold, strict=True):
         panel.line(curve.x, values, colours[curve.name], 2)
-        places = panel.places(curve.x, values).tolist()
-        for across, down in places if len(places) == 1 or (curve.test and len(places) <= MOST_DOTS) else ():
+        places = panel.places(curve.x, values)
+        for across, down in places.tolist() if len(places) == 1 or (curve.test and len(places) <= MOST_DOTS) else ():
             chart.dot(across, down, colours[curve.name], 4)
-        ends.append(places[-1])
+        ends.append(places[-1].tolist())
         if curve.has_best:
             across, down = places[curve.y.argmax()]
             chart.dot(across, down, colours[curve.name], 7, hole=PAPER)
