@@ -300,13 +300,13 @@ def test_heads_that_leave_nothing() -> None:
 def test_names_of_a_strangers_net_are_literals_in_the_script(tmp_path: Path) -> None:
     bad = "x'] + [exit('run')] + ['\\u202e"
     text = PRIORS.replace('layer { name: "p"', LOC + 'layer { name: "p"').replace('"x"', f'"{bad}"')
-    (tmp_path / "net.prototxt").write_text(text.replace("\\u202e", "\u202e"))
+    (tmp_path / "net.prototxt").write_text(text.replace("\\u202e", "\u202e"), encoding="utf-8")
     Net(tmp_path / "net.prototxt", TEST).save(tmp_path / "net.caffemodel")
     out = tmp_path / "part.prototxt", tmp_path / "part.caffemodel"
     assert run(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", "--drop-head", "-o", *out)[0] == 0
     module = load_script(tmp_path / "join.py")
     assert bad.replace("\\u202e", "\u202e") in module.INPUTS  # type: ignore[attr-defined]
-    assert "\u202e" not in (tmp_path / "join.py").read_text()
+    assert "\u202e" not in (tmp_path / "join.py").read_text(encoding="utf-8")
 
 
 # Targets.

@@ -19,12 +19,14 @@ from PIL import Image
 from minicaffe import TEST, Error, Net
 from minicaffe.cli import main
 from minicaffe.cli.port import TRIALS, Case, try_all
-from minicaffe.errors import install
+from minicaffe.errors import install, pasted
 from minicaffe.formats.weights import write_binaryproto
 from minicaffe.porting.folder import Report, look, matching, page, scan, steps, text
 from minicaffe.rng import set_random_seed
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
+SCENE = pasted(str(SHAPES / "scene.png"))
+"""As commands show it: quoted if the repository's path has spaces."""
 NET = """name: "small"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 10 dim: 12 } } }
 layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
@@ -256,7 +258,7 @@ def test_without_weights_and_images(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "net" / "deploy.prototxt").write_text(NET % ("ReLU", 5))
     report = look("net")
     commands = [step.command for step in report.steps]
-    assert commands[0] == f"minicaffe classify net/deploy.prototxt --random-weights {SHAPES / 'scene.png'}"
+    assert commands[0] == f"minicaffe classify net/deploy.prototxt --random-weights {SCENE}"
     assert "weights: no .caffemodel or .caffemodel.h5; the commands use random weights" in report.missing
     assert f"an image: the commands use {SHAPES / 'scene.png'}; replace it with yours" in report.missing
     run_all(commands)
@@ -297,7 +299,7 @@ def test_a_detector_of_grey_images(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     Path("grey.prototxt").write_text(GREY_SSD)
     commands = [step.command for step in look(".").steps]
-    assert commands[0] == f"minicaffe run grey.prototxt --random-weights --input data={SHAPES / 'scene.png'}"
+    assert commands[0] == f"minicaffe run grey.prototxt --random-weights --input {pasted(f'data={SHAPES}/scene.png')}"
     assert not any("--check" in command for command in commands)
     run_all(commands)
 
@@ -502,7 +504,7 @@ def test_a_net_gets_the_means_of_its_own_folder(tmp_path: Path, monkeypatch: pyt
 
     def means() -> dict[str, str]:
         commands = [step.command for step in look(".").steps if " classify " in step.command]
-        return {command.split()[2]: command.partition(".png")[2] for command in commands}
+        return {command.split()[2]: command.partition(SCENE)[2] for command in commands}
 
     assert means() == {
         "own/deploy.prototxt": " --mean 1,2.5,3 --scale-factor 0.5",
@@ -579,7 +581,7 @@ def test_other_families_are_detected_too(tmp_path: Path) -> None:
     report = look(tmp_path)
     files = f"{tmp_path}/yolo.prototxt {tmp_path}/yolo.caffemodel"
     assert [step.command for step in report.steps if not step.command.startswith("pip")][:2] == [
-        f"minicaffe detect {files} {steps.example_image()} --draw out",
+        f"minicaffe detect {files} {SCENE} --draw out",
         f"minicaffe export {files} -o model.onnx --check",
     ]
     (mean,) = (one for one in report.missing if one.startswith("the mean and the scale of the images: no file gives them. "))

@@ -185,7 +185,7 @@ def test_a_run_that_ends_early_leaves_a_film(small: Path) -> None:
     (Path("film") / ".frame_000000006.0a1b.json").write_text('{"form')  # as a killed writer leaves one
     done = CliRunner().invoke(main, ["film", "film", "-o", "page.html"])
     assert (done.exit_code, done.output) == (0, "written: page.html\n")
-    page = Path("page.html").read_text()
+    page = Path("page.html").read_text(encoding="utf-8")
     assert "@@" not in page
     assert page.count('"lr":') == 3
     with pytest.raises(Error, match="no frames"):
@@ -350,7 +350,7 @@ def test_a_name_cannot_write_into_the_page(small: Path) -> None:
     Path("net.prototxt").write_text(text.replace('name: "small"', 'name: "</script><img src=x>@@page.css@@"'))
     with Film(get_solver(small), "film") as film:
         pass
-    page = film.write().read_text()
+    page = film.write().read_text(encoding="utf-8")
     assert "<img src=x" not in page
     assert page.count("</script>") == 2
 
