@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.data.state_fields import MOST, Fields, State
 from minicaffe.layer import Costs, Layer
 from minicaffe.layers.neuron.functions import sigmoid
 from minicaffe.layers.shape.interp import ClampedTaps, Near, ResizedMaps, Taps, maps_of, sample, scatter
@@ -158,6 +159,14 @@ class FixedNeuron(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0] and top[0] is not bottom[0]:
             bottom[0].diff[...] = top[0].diff
+
+    def training_state(self) -> State:
+        return {"positions": [*self._seen], "counts": [*self._seen.values()]}
+
+    def restore_training_state(self, state: State) -> None:
+        fields = Fields(state)
+        seen = zip(fields.wholes("positions", -NONE, NONE), fields.wholes("counts", 1, MOST), strict=True)
+        self._seen = Counter(dict(seen))
 
 
 def halves_up(x: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -196,6 +197,22 @@ class TestFixedNeuron:
             np.testing.assert_array_equal(case.forward()[0], wanted)
             assert case.layer.blobs[0].data.tolist() == [most]
         assert len(seen) == 2
+
+    def test_a_resumed_layer_goes_on_with_the_frequencies(self) -> None:
+        """Two batches of one position, then a resume and a batch of another one: the first is still the most frequent."""
+        x = normal(2, 3)
+        whole, resumed = (LayerCase(neuron_text("fixed_method: DIFF_S"), x, phase=TRAIN) for _ in range(2))
+        whole.forward()
+        whole.forward()
+        resumed.layer.restore_training_state(json.loads(json.dumps(whole.layer.training_state())))
+        for case in (whole, resumed):
+            case.bottom[0].data[...] = 64 * x
+        wanted = whole.forward()[0]
+        np.testing.assert_array_equal(resumed.forward()[0], wanted)
+        fresh = LayerCase(neuron_text("fixed_method: DIFF_S"), 64 * x, phase=TRAIN)
+        assert np.abs(fresh.forward()[0] - wanted).max() > 1
+        with pytest.raises(ValueError, match=r'"counts\[0\]" must be a whole number from 1 to'):
+            resumed.layer.restore_training_state({"positions": [3], "counts": [0]})
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_zeros(self, dtype: type) -> None:
