@@ -58,6 +58,6 @@ def bar(*columns: str | ProgressColumn) -> Progress | None:
     console = PlainConsole(err=True)
     return (
         Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty())
-        if console.is_terminal and not is_quiet()
+        if console.file.isatty() and not is_quiet()  # FORCE_COLOR makes is_terminal true
         else None
     )

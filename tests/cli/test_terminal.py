@@ -21,6 +21,7 @@ from terminal_text import foreign
 
 from minicaffe import files
 from minicaffe.cli import main
+from minicaffe.cli.console import PlainConsole, bar
 from minicaffe.cli.terminal import inform, saying, warn
 from minicaffe.errors import on_one_line, written_out
 from minicaffe.layers.python import python
@@ -29,12 +30,12 @@ TEXTS = (".prototxt", ".html", ".svg", ".train", ".test", ".log", ".json", ".csv
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes" / "rfcn"
 SCENE = SHAPES.parent / "scene.png"
 COMMANDS = main.list_commands(click.Context(main))
-COLOURED = ("summary", "train")
-"""Two of the commands whose output has colours, in a table and in a progress bar."""
+COLOURED = ("summary",)
+"""A command whose output has colours, in a table."""
 
 
 def command_ways() -> Iterator[Any]:
-    """Each command to a pipe and to a terminal. Slow: the terminal's colours to a pipe but for two, and `live`, which
+    """Each command to a pipe and to a terminal. Slow: the terminal's colours to a pipe but for one, and `live`, which
     packs all of minicaffe."""
     for command in COMMANDS:
         for way in ("pipe", "colours", "terminal"):
@@ -179,3 +180,10 @@ def test_records_of_the_log_are_escaped(caplog: pytest.LogCaptureFixture) -> Non
         with saying(logging.INFO):
             say("a\udcff\x1b[31m")
     assert [record.getMessage() for record in caplog.records] == [r"a\xff\x1b[31m", r"WARNING: a\xff\x1b[31m"]
+
+
+def test_colours_that_are_forced_make_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With FORCE_COLOR, which servers for tests often set, a log keeps its lines."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert PlainConsole(err=True).is_terminal
+    assert bar() is None
