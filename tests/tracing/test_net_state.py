@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,7 @@ def test_a_summary_leaves_what_all_nets_share(monkeypatch: pytest.MonkeyPatch) -
     assert len(made) == 4
     for kernel in made:
         monkeypatch.setattr(kernel, "_provider", None)
-    net.layers[1].loop = loop = jit.Loop("T[::1]", np.sin)  # type: ignore[attr-defined]
+    net.layers[1].loop = loop = jit.Loop("T[::1]", math.sin)  # type: ignore[attr-defined]
     with state_kept(net):
         for kernel in made:
             kernel._provider = kernels._Provider(kernel.by_numpy, (), ())
