@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from own_anchors import SHAPES, known, write_own, write_repository  # noqa: F401 (a fixture)
 
 from minicaffe.cli import main
+from minicaffe.errors import pasted
 
 pytestmark = pytest.mark.usefixtures("known")
 CFG = "--cfg", SHAPES / "shapes.yml"
@@ -29,7 +30,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path, 
 def test_detect_finds_what_the_net_with_its_anchors_finds(files: tuple[Path, Path, Path]) -> None:
     net, weights, file = files
     told = run("detect", net, weights, SHAPES / "scene.png", *CFG)
-    assert told.exit_code == 1 and f"or give --anchors {file}; or --allow-module" in told.output
+    assert told.exit_code == 1 and f"or give --anchors {pasted(str(file))}; or --allow-module" in told.output
     assert run("detect", net, weights, SHAPES / "scene.png", *CFG, "--anchors", file, "--save", "own.csv").exit_code == 0
     source = SHAPES / "faster_rcnn"
     words = source / "test.prototxt", source / "shapes_faster_rcnn.caffemodel", SHAPES / "scene.png", *CFG
