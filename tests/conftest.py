@@ -53,8 +53,8 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # without bytecode, each proc
     BYTECODE = tempfile.TemporaryDirectory(prefix="minicaffe-bytecode-")
     os.environ["PYTHONPYCACHEPREFIX"] = BYTECODE.name  # not next to the sources, which the variable forbids
 
-for colours in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE"):  # a server for tests may set these
-    os.environ.pop(colours, None)
+for variable in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "GLOG_minloglevel"):  # they change what is printed
+    os.environ.pop(variable, None)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores SIGINT for what it starts with "&"
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -579,7 +579,7 @@ def test_other_families_are_detected_too(tmp_path: Path) -> None:
     (tmp_path / "yolo.prototxt").write_text(net)
     Net(tmp_path / "yolo.prototxt", TEST).save(tmp_path / "yolo.caffemodel")
     report = look(tmp_path)
-    files = f"{tmp_path}/yolo.prototxt {tmp_path}/yolo.caffemodel"
+    files = " ".join(pasted(f"{tmp_path}/yolo.{suffix}") for suffix in ("prototxt", "caffemodel"))
     assert [step.command for step in report.steps if not step.command.startswith("pip")][:2] == [
         f"minicaffe detect {files} {SCENE} --draw out",
         f"minicaffe export {files} -o model.onnx --check",
@@ -600,7 +600,9 @@ def test_a_detectors_own_anchors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (detect,) = (command for command in commands if command.startswith("minicaffe detect"))
     result = CliRunner().invoke(main, shlex.split(detect)[1:])
     assert result.exit_code == 0 and " 0 detections" not in result.output, result.output
-    assert f" --anchors {tmp_path}/old/lib" in next(step.command for step in look(tmp_path / "old").steps)
+    assert f" --anchors {pasted(f'{tmp_path}/old/lib/rpn/generate_anchors.py')}" in next(
+        step.command for step in look(tmp_path / "old").steps
+    )
 
 
 @pytest.mark.usefixtures("known")
