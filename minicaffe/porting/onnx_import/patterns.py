@@ -124,8 +124,6 @@ def padded(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Reader
     """Return a Conv, MaxPool or AveragePool with its own padding in place of a Pad and the operator.
 
     The Pad must pad with zeros, before a MaxPool with the least number.
-
-    It pads with zeros, a MaxPool with the least number.
     """
     pad, shape = makers.get(node.input(0)), graph.shapes.get(node.input(0), ())
     if not (pad and pad.op == "Pad" and node.op in LEAST and pad.get("mode", "constant") == "constant" and len(shape) == 4):
