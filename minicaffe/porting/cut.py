@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 from minicaffe.blob import Array, Arrays
@@ -29,7 +30,7 @@ from minicaffe.parameters import check_names_differ, names_near, put_weights
 from minicaffe.proto import caffe_pb2
 
 from .cut_targets import DOCUMENTS, TARGETS, beyond_limits, does_nothing, is_head, lacks, unlisted
-from .graph import Graph, LayerParameter, Value, bypass
+from .graph import Graph, LayerParameter, Value, bypass, without
 
 __all__ = ["TARGETS", "Part", "blob_at", "cut", "cut_at", "drop_head", "has_head", "join_script", "run_parts"]
 
@@ -115,8 +116,7 @@ class Part:
         wrong = [unlisted(zip(self.param.layer, self.lines, strict=True), target)]
         listed = [layer.type.lower() in TARGETS[target] or not does_nothing(layer) for layer in self.param.layer]
         kept = [i for i, is_listed in enumerate(listed) if is_listed]
-        param = caffe_pb2.NetParameter()
-        param.CopyFrom(self.param)
+        param = deepcopy(self.param)
         del param.layer[:]
         param.layer.extend(self.param.layer[i] for i in kept)
         part = replace(self, param=param, lines=[self.lines[i] for i in kept])
@@ -151,13 +151,7 @@ class NetGraph(Graph):
     def __init__(self, net: Net) -> None:
         if net.phase != TEST:
             raise Error("a net is cut in TEST; this one is in TRAIN")
-        params = []
-        for layer in net.layers:
-            param = LayerParameter()
-            param.CopyFrom(layer.param)
-            for name in ("include", "exclude", "blobs"):
-                param.ClearField(name)
-            params.append(param)
+        params = [without(layer.param, "include", "exclude", "blobs") for layer in net.layers]
         self.own: list[Layer] = [layer for layer in net.layers if not _is_inserted(layer.param)]
         super().__init__(bypass(params, _is_inserted))
 
