@@ -291,11 +291,8 @@ def _clean(net: Net, first: int) -> int:
 
     It is earlier if a layer from `first` on has changed an earlier layer's blob in place.
     """
-    changed = {id(top.data_memory) for node in net.nodes[first:] for top in _in_place(node.bottoms, node.tops)}
+    in_place = (top for node in net.nodes[first:] for top in node.tops if any(top is bottom for bottom in node.bottoms))
+    changed = {id(top.data_memory) for top in in_place}
     made = (i for i, node in enumerate(net.nodes[:first]) if any(id(top.data_memory) in changed for top in node.tops))
     start = next(made, first)
     return start if start == first else _clean(net, start)
-
-
-def _in_place(bottoms: Sequence[Blob], tops: Sequence[Blob]) -> list[Blob]:
-    return [top for top in tops if any(top is bottom for bottom in bottoms)]

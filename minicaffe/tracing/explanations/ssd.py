@@ -268,16 +268,13 @@ def _learning(case: Case[MultiBoxLoss]) -> Learning:
     return Learning(loc, conf, truths, each, picks, targets, counts, divisor)
 
 
-def _wide(priors: list[Priors]) -> list[Priors]:
-    return [Priors(*(values.astype(np.float64) for values in own)) for own in priors]
-
-
 @explains(MultiBoxLoss)
 def multi_box_loss(case: Case[MultiBoxLoss], at: Index) -> Explanation:
     layer, param, of = case.layer, case.layer.param.multibox_loss_param, _learning(case)
     picks, conf = of.picks, of.conf.astype(np.float64)
     truths = [Truths(own.labels, own.boxes.astype(np.float64)) for own in of.truths]
-    loc_losses, _ = localisation_loss(of.loc.astype(np.float64), truths, _wide(of.priors), picks, param)
+    priors = [Priors(*(values.astype(np.float64) for values in own)) for own in of.priors]
+    loc_losses, _ = localisation_loss(of.loc.astype(np.float64), truths, priors, picks, param)
     image, prior = np.nonzero(of.counts)
     conf_losses = confidence_loss(conf, of.targets, param)[0][image, prior]
     slots = of.loc.shape[2]
