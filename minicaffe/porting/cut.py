@@ -254,7 +254,7 @@ def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
     outputs = [graph.last[name] for name in net.outputs]
     rest &= graph.before(outputs)
     read = {value for i in rest for value in graph.read(i)}
-    handed = [v for v in sorted(read) if v[0] not in rest and not _is_given(graph, v)]
+    handed = [v for v in sorted(read) if v[0] not in rest and not (graph.is_input(v[0]) or graph.is_constant(v[0]))]
     kept = list(dict.fromkeys([*handed, *(v for v in outputs if v[0] not in rest)]))
     first = graph.before(kept)
     if not rest:
@@ -262,11 +262,6 @@ def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
     if not any(graph.reads[i] for i in first):
         raise Error(f'nothing is left of the net before "{graph.layers[heads[0]].name}", the first layer that is dropped')
     return _part(net, graph, first, kept), _part(net, graph, rest, [v for v in outputs if v[0] in rest])
-
-
-def _is_given(graph: NetGraph, value: Value) -> bool:
-    """Return True if a value is an input or a constant."""
-    return graph.is_input(value[0]) or graph.is_constant(value[0])
 
 
 def _part(net: Net, graph: NetGraph, chosen: Iterable[int], ends: Sequence[Value]) -> Part:

@@ -124,7 +124,8 @@ def _inputs(
     Layers of constants stay, a DummyData only next to other inputs. Raises Error.
     """
     layers = file.param.layer
-    constants = {sources[name] for name in needed if name in sources and _is_constant(layers[sources[name]])}
+    made = {sources[name] for name in needed if name in sources}
+    constants = {i for i in made if not is_data(layers[i]) and layers[i].type != "Python"}
     if all(sources.get(name) in constants for name in needed):
         constants = {i for i in constants if class_of(layers[i]) is not DummyData}
     yield from (deepcopy(layers[i]) for i in sorted(constants))
@@ -140,11 +141,6 @@ def _inputs(
             deployed.advice = _advice(param)
             deployed.options = "" if deployed.advice else preprocessing(param)
         yield layer
-
-
-def _is_constant(param: LayerParameter) -> bool:
-    """Return True for a layer without bottoms that reads no data."""
-    return not is_data(param) and param.type != "Python"
 
 
 def _shape(param: LayerParameter, name: str, place: str) -> tuple[int, ...]:
