@@ -30,10 +30,7 @@ class Tolerance:
     def beyond(self, a: Array, b: Array) -> NDArray[np.bool_]:
         """Return where two arrays of one shape differ by more than the tolerance. NaN agrees with NaN, infinity with itself."""
         a, b = a.astype(np.float64), b.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            near = np.abs(a - b) <= self.of(a) + self.rtol * np.abs(a)
-        # For an infinite a the tolerance is infinite too, so `near` alone is not enough.
-        same: NDArray[np.bool_] = near & np.isfinite(a) | (a == b) | (np.isnan(a) & np.isnan(b))
+        same: NDArray[np.bool_] = np.isclose(b, a, self.rtol, self.of(a), equal_nan=True)
         return ~same
 
     def agree(self, a: Array, b: Array) -> bool:
