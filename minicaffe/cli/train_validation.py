@@ -74,7 +74,8 @@ class ValidationOptions(SizeOptions):
     def validation_images(self, names: Sequence[str]) -> tuple[Roidb, list[str]]:
         """Return the images of --val and the class names. names: those of the training's images. Raises Error."""
         known = names or (read_names(self.class_file) if self.class_file else None)
-        return read_annotations(self.val or "", self.val_split or ("val", "test"), self.val_images, known)
+        splits, skip = self.val_split or ("val", "test"), self.skip_unreadable
+        return read_annotations(self.val or "", splits, self.val_images, known, skip=skip, prefix="--val-")
 
     def start_validation(self, trainer: SGDSolver, names: Sequence[str]) -> Validation | None:
         """Return the validation of --val, or None. names: the classes of the training's images. Raises Error."""
