@@ -166,7 +166,7 @@ def train_command(options: TrainOptions) -> None:
 
     Example:  minicaffe train solver.prototxt --roidb VOC2007 --cfg end2end.yml --weights zf.caffemodel --iterations 70000
 
-    Example:  minicaffe train solver.prototxt --roidb train.json --val val.json --classes names.txt --epochs 20 --patience 5
+    Example:  minicaffe train solver.prototxt --roidb train.json --val val.json --classes classes.txt --epochs 20 --patience 5
 
     Example:  minicaffe train -solver solver.prototxt -snapshot lenet_iter_5000.solverstate
 
