@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from minicaffe.training.lr_range import HIGH, ITERATIONS, LOW, LrRangeTest
 from minicaffe.training.plot import write_plot
@@ -24,6 +24,7 @@ UNUSED = (
 class FindLrOptions:
     """--find-lr, --lr-min and --lr-max."""
 
+    heading: ClassVar[str] = "Find a learning rate"
     find_lr: bool = option(
         "--find-lr", f"Propose a learning rate instead of training: the rate grows over --iterations ({ITERATIONS})."
     )
