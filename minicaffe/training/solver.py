@@ -72,7 +72,8 @@ class Progress:
         The learning rate of the next update, as in the log's line of this iteration; at the end, of the last update.
         With lr_policy "plateau" the next loss may still lower it.
     rate : float
-        Iterations per second since step or solve began.
+        Iterations per second since step or solve began, from the second iteration on without the first, which compiles
+        and fills queues.
     """
 
     iteration: int
@@ -348,9 +349,9 @@ class SGDSolver:
         self._log.end(self.iter)
 
     def _iterate(self, iterations: int) -> None:
-        start, began = self.iter, time.perf_counter()
+        start, began, end = self.iter, time.perf_counter(), self.iter + iterations
         self._last = LastIteration(self.net)  # loaded weights may have changed the blobs
-        while self.iter < start + iterations:
+        while self.iter < end:
             self._last.keep(self._running_state())
             if self._due(self.param.test_interval) and (self.iter or self.param.test_initialization):
                 self.test_all()
@@ -358,7 +359,10 @@ class SGDSolver:
                     break
             lr = self.lr
             self._iteration()
-            rate = (self.iter - start) / max(time.perf_counter() - began, 1e-9)
+            now = time.perf_counter()
+            rate = (self.iter - start) / max(now - began, 1e-9)
+            if self.iter == end - iterations + 1:
+                start, began = self.iter, now
             lr = lr if self.iter == self._stop_at else self.lr  # there is no next update
             for report in self._progress:
                 report(Progress(self.iter, self.smoothed_loss, self._losses[-1], lr, rate))
