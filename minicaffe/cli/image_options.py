@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 import numpy as np
@@ -85,6 +85,7 @@ def anchors_option(others: str = "", *, metavar: str = "FILE.py", type: Callable
 class SettingsOptions:
     """The options --cfg and --anchors."""
 
+    heading: ClassVar[str] = "Images and settings"
     cfg: str | None = option("--cfg", "Detection settings in py-faster-rcnn's format.", metavar="FILE.yml")
     anchors: AnchorFile | tuple[float, ...] | None = anchors_option()
 
@@ -123,6 +124,7 @@ def scale_factor_option(default: str = "1", nets: str = "") -> Any:
 class ImageOptions(SettingsOptions):
     """The preprocessing of images: --cfg, --mean, --mean-file, --rgb and --scale-factor."""
 
+    heading: ClassVar[str] = "Images and settings"
     mean: tuple[float, float, float] | None = mean_option()
     mean_file: str | None = option(
         "--mean-file",
@@ -201,6 +203,7 @@ def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
 class ShapeOptions:
     """The option --shape."""
 
+    heading: ClassVar[str] = "Images and settings"
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = option(
         "--shape", "Shape of an input; may be repeated.", metavar="BLOB=N,C,H,W", type=_named_shape
     )
@@ -218,6 +221,7 @@ class ShapeOptions:
 class OrderOptions(ImageOptions):
     """--axes, and the options of ImageOptions."""
 
+    heading: ClassVar[str] = "Images and settings"
     axes: str = option(
         "--axes",
         "Order of an image's last two axes; wh: columns first, as in MTCNN.",
@@ -238,6 +242,7 @@ class InputOptions(ShapeOptions, OrderOptions):
     image: None unless a command has an option --image.
     """
 
+    heading: ClassVar[str] = "Images and settings"
     inputs: tuple[tuple[str, str], ...] = option(
         "--input", ".npy or image file for an input; may be repeated.", metavar="BLOB=FILE", type=_named_file
     )
@@ -324,6 +329,7 @@ class RoidbOptions:
     skip_unreadable: False unless a command has the option --skip-unreadable.
     """
 
+    heading: ClassVar[str] = "Data"
     roidb: str | None = option(
         "--roidb",
         "Images and boxes, for nets that begin with RoIData or AnnotatedData: JSON, CSV, a VOC or YOLO folder, or labelImg's"

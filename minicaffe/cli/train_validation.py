@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -22,7 +22,7 @@ from .common import refuse
 from .image_options import read_annotations
 from .options import option
 from .terminal import echo, inform, warn
-from .train_sizes import SizeOptions
+from .train_sizes import SNAPSHOTS, SizeOptions
 
 if TYPE_CHECKING:
     from minicaffe.training.validation import Validated, Validation
@@ -38,6 +38,7 @@ class ValidationOptions(SizeOptions):
     has_test_net: False for a net whose weights alone fit no test net.
     """
 
+    heading: ClassVar[str] = "Validation"
     val: str | None = option(
         "--val", "Images and boxes to validate on, as for --roidb; the best weights go to PREFIX_best.", metavar="FILE|FOLDER"
     )
@@ -57,7 +58,10 @@ class ValidationOptions(SizeOptions):
         "--patience", "Stop after this many validations without a better one.", type=click.IntRange(1)
     )
     keep: int | None = option(
-        "--keep", "Keep only this many snapshots, the newest, and the best weights.  [default: all]", type=click.IntRange(1)
+        "--keep",
+        "Keep only this many snapshots, the newest, and the best weights.  [default: all]",
+        type=click.IntRange(1),
+        heading=SNAPSHOTS,
     )
     has_test_net: bool = True
 
