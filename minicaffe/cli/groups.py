@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -46,6 +46,7 @@ def _use_threads(context: click.Context, parameter: click.Parameter, count: int 
 class ThreadOptions:
     """--threads, which applies until the command is over."""
 
+    heading: ClassVar[str] = "Device"
     threads: int | None = option(
         "--threads", "Number of threads.  [default: one per core]", type=click.IntRange(1, threads.MOST), callback=_use_threads
     )
@@ -55,6 +56,7 @@ class ThreadOptions:
 class Tf32Options:
     """--tf32, for every command that may run a net on a GPU."""
 
+    heading: ClassVar[str] = "Device"
     tf32: bool = option("--tf32", "On a GPU, compute float32 products in TF32: faster, about 3 decimal digits.")
 
     def use_tf32(self, on_gpu: bool, advice: str = "give --device gpu, or auto") -> None:
@@ -73,6 +75,7 @@ class Tf32Options:
 class DeviceOptions(Tf32Options, ThreadOptions):
     """--device, --gpu, --tf32 and --threads."""
 
+    heading: ClassVar[str] = "Device"
     device: str | None = option(
         "--device", "Device for the layers; auto: a GPU if there is one.  [default: cpu]", metavar="cpu|gpu|gpu:N|auto"
     )
@@ -166,6 +169,7 @@ def _skip_unknown(context: click.Context, parameter: click.Parameter, given: boo
 class UnknownFieldOptions:
     """--skip-unknown, which applies until the command is over."""
 
+    heading: ClassVar[str] = "The net"
     skip_unknown: bool = option(
         "--skip-unknown",
         "Ignore unknown fields that may change the numbers, and list them at the end.",
@@ -181,6 +185,7 @@ class StateOptions(UnknownFieldOptions):
     if their database is missing.
     """
 
+    heading: ClassVar[str] = "The net"
     level: int = option("--level", "Level of the net's state.", type=click.IntRange(-(2**31), 2**31 - 1), default=0)
     stages: tuple[str, ...] = option("--stage", "Stage of the net's state; may be repeated.", metavar="NAME")
     fork: str | None = fork_option()
@@ -300,8 +305,8 @@ def _check_iterations(context: click.Context, parameter: click.Parameter, count:
     return count
 
 
-def iterations_option(help: str, default: int | None = 50) -> Any:
-    return option("--iterations", help, default=default, callback=_check_iterations)
+def iterations_option(help: str, default: int | None = 50, **attributes: Any) -> Any:
+    return option("--iterations", help, default=default, callback=_check_iterations, **attributes)
 
 
 def model_option() -> Any:
@@ -316,5 +321,6 @@ def weights_option() -> Any:
 class NetOptions(StateOptions):
     """--phase, --seed, --level, --stage, --fork, --allow-module and --skip-unknown."""
 
+    heading: ClassVar[str] = "The net"
     phase: Phase = phase_option()
     seed: int = seed_option()
