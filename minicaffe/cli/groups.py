@@ -19,7 +19,7 @@ from minicaffe.errors import DeviceError, Error, WeightsError, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.formats.skipped import skipping_unknown, summed_up
 from minicaffe.formats.weights import WeightsFile, no_name_fits, read_weights
-from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
+from minicaffe.mode import TEST, Phase, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Keep, Net, Watch
 from minicaffe.net_arguments import state_applied
 from minicaffe.porting.suggestions import suggested_names
@@ -37,8 +37,7 @@ def _use_threads(context: click.Context, parameter: click.Parameter, count: int 
     """Compute on count threads until the command is over."""
     if count is not None:
         with suppress(Error):  # the environment's invalid number does not matter here
-            before = threads.get_num_threads()
-            context.call_on_close(lambda: threads.set_num_threads(before))
+            context.with_resource(threads.threads_kept())
         threads.set_num_threads(count)
     return count
 
@@ -107,7 +106,10 @@ def use_device(device: str | None, gpu: str | None) -> None:
         return
     try:
         if number:
-            set_device(int(number))
+            from minicaffe.cuda.device import choose
+
+            click.get_current_context().call_on_close(lambda: choose(None))
+            choose(int(number))
         set_mode_gpu()
     except DeviceError as error:
         if kind != "auto":
@@ -140,10 +142,14 @@ def modules_option() -> Any:
 
 
 def _allow_modules(context: click.Context, parameter: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Allow modules. Each is searched in the working directory first, as Caffe's users expect, and may import caffe."""
-    from minicaffe.aliases import serve_as_caffe
-    from minicaffe.layers.python.python import allow_module
+    """Allow modules until the command is over.
 
+    Each is searched in the working directory first, as Caffe's users expect, and may import caffe.
+    """
+    from minicaffe.aliases import serve_as_caffe
+    from minicaffe.layers.python.python import allow_module, modules_kept
+
+    context.with_resource(modules_kept())
     if modules:
         serve_as_caffe()  # a module of Python layers begins with `import caffe`
     for module in modules:
