@@ -117,8 +117,8 @@ class PoolingOfAxes(Layer):
             windows, pixels = zip(*tap)
             yield (..., *windows), (..., *pixels)
 
-    def _divisors(self) -> Array:
-        """Return the number of each window's taps that AVE counts: (*pooled)."""
+    def divisors(self) -> Array:
+        """Return the number of each window's taps by which AVE divides: (*pooled)."""
         window, counts = self.window, []
         sizes = zip(self.spatial, self.pooled, window.kernel, window.stride, window.pad, window.dilation)
         for size, pooled, kernel, stride, pad, dilation in sizes:
@@ -129,7 +129,7 @@ class PoolingOfAxes(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = bottom[0].data, top[0].data
         if len(top) > 1:
-            top[1].data[...] = self._first_maximum(x, y)
+            top[1].data[...] = self.first_maximum(x, y)
             return
         maximum = self.param.pooling_param.pool == MAX
         y[...] = LOWEST if maximum else 0
@@ -138,9 +138,9 @@ class PoolingOfAxes(Layer):
             (np.fmax if maximum else np.add)(part, x[pixels], out=part)
         if not maximum:
             with np.errstate(divide="ignore", invalid="ignore"):  # as in 2-d, an empty window gives NaN
-                y /= self._divisors()
+                y /= self.divisors()
 
-    def _first_maximum(self, x: Array, y: Array) -> NDArray[np.signedinteger[Any]]:
+    def first_maximum(self, x: Array, y: Array) -> NDArray[np.signedinteger[Any]]:
         """Write the maxima to y; return their flat indices in the map, -1 if nothing is above LOWEST."""
         index = np.full(y.shape, -1, np.intp)
         places = np.arange(math.prod(self.spatial)).reshape(self.spatial)
@@ -158,11 +158,11 @@ class PoolingOfAxes(Layer):
         dx[...] = 0
         if self.param.pooling_param.pool == AVE:
             with np.errstate(divide="ignore", invalid="ignore"):
-                share = dy / self._divisors()
+                share = dy / self.divisors()
             for windows, pixels in self._taps():
                 dx[pixels] += share[windows]
             return
-        index, of_map = self._first_maximum(x, np.empty_like(dy)), x.shape[: self.axis + 1]
+        index, of_map = self.first_maximum(x, np.empty_like(dy)), x.shape[: self.axis + 1]
         won = index >= 0
         first = np.arange(math.prod(of_map)) * math.prod(self.spatial)  # each map's first pixel in x
         index += first.reshape(*of_map, *(1,) * self.spatial_axes)

@@ -1,7 +1,7 @@
 """Groups of nodes that are one layer of Caffe: recognised by their form, or described by minicaffe.export_onnx.
 
-Recognized groups become one node: Swish, ShuffleChannel, a product and its bias, a Pad that is the padding of what follows,
-an LSTM or RNN with its directions joined, and Caffe's RNN.
+Recognized groups become one node: Swish, HardSwish, Mish, ShuffleChannel, a product and its bias, a Pad that is the padding of
+what follows, an LSTM or RNN with its directions joined, and Caffe's RNN.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Pattern = Callable[[Graph, Node, Mapping[str, Node], Readers], Node | None]
 
 def recognise(graph: Graph) -> None:
     """Replace each group by one node in place of its last node."""
-    for pattern in (swish, shuffle, product_and_bias, padded, directions, rnn_and_product):
+    for pattern in (gated, shuffle, product_and_bias, padded, directions, rnn_and_product):
         makers, readers = graph.makers(), graph.readers()
         graph.nodes = [pattern(graph, node, makers, readers) or node for node in graph.nodes]
         graph.drop_unused()
@@ -44,13 +44,19 @@ def _only(graph: Graph, name: str, readers: Readers) -> bool:
     return len(readers.get(name, ())) == 1 and name not in graph.outputs
 
 
-def swish(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers) -> Node | None:
-    """Return a Swish in place of x * Sigmoid(x)."""
-    if node.op == "Mul":
-        for x, gate in (node.inputs, node.inputs[::-1]):
-            maker = makers.get(gate)
-            if maker and maker.op == "Sigmoid" and maker.inputs[0] == x:
+def gated(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers) -> Node | None:
+    """Return a Swish, HardSwish or Mish in place of x times Sigmoid(x), HardSigmoid(x) or Tanh(Softplus(x))."""
+    for x, gate in (node.inputs, node.inputs[::-1]) if node.op == "Mul" else ():
+        maker = makers.get(gate)
+        inner = makers.get(maker.inputs[0]) if maker and maker.op == "Tanh" else None
+        if inner and inner.op == "Softplus" and inner.inputs[0] == x:
+            return Node("Mish", node.name, [x], node.outputs)
+        if maker and maker.inputs[:1] == [x]:
+            if maker.op == "Sigmoid":
                 return Node("minicaffe.Swish", node.name, [x], node.outputs)
+            slope, shift = np.float32(maker.get("alpha", 0.2)), maker.get("beta", 0.5)
+            if maker.op == "HardSigmoid" and slope == np.float32(1 / 6) and shift == 0.5:
+                return Node("HardSwish", node.name, [x], node.outputs)
     return None
 
 
@@ -124,8 +130,6 @@ def padded(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Reader
     """Return a Conv, MaxPool or AveragePool with its own padding in place of a Pad and the operator.
 
     The Pad must pad with zeros, before a MaxPool with the least number.
-
-    It pads with zeros, a MaxPool with the least number.
     """
     pad, shape = makers.get(node.input(0)), graph.shapes.get(node.input(0), ())
     if not (pad and pad.op == "Pad" and node.op in LEAST and pad.get("mode", "constant") == "constant" and len(shape) == 4):
@@ -134,7 +138,9 @@ def padded(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Reader
     own = list(node.get("pads", [0] * 4))
     if value is None or pads is None or min(pads) < 0 or any(pads[:2] + pads[4:6]) or value != LEAST[node.op](value):
         return None
-    if node.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or (node.op == "AveragePool" and (any(own) or _up(node))):
+    if node.op == "AveragePool" and (any(own) or node.get("ceil_mode", 0)):
+        return None
+    if node.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None
     around = [pads[i] + more for i, more in zip((2, 3, 6, 7), own)]
     more = {"pads": around, "auto_pad": "NOTSET"} | ({"count_include_pad": 1} if node.op == "AveragePool" else {})
@@ -147,10 +153,6 @@ LEAST: Mapping[str, Callable[[float], float]] = {
     "MaxPool": lambda value: min(value, float(np.finfo(np.float32).min)),
 }
 """What a Pad may pad with to be an operator's padding: a value for which this is the value."""
-
-
-def _up(node: Node) -> bool:
-    return bool(node.get("ceil_mode", 0))
 
 
 def _value(graph: Graph, pad: Node) -> float | None:
