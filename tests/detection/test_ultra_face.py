@@ -134,4 +134,4 @@ def test_trace_shows_the_face(rgb: list[str]) -> None:
     assert result.exit_code == 0, result.output
     with np.load("a.npz") as arrays:
         np.testing.assert_allclose(arrays["data/input"][0, :, 0, 0], [(90 - 127) / 128, 3 / 128, (110 - 127) / 128], rtol=1e-5)
-    assert "face" in Path("trace.html").read_text()
+    assert "face" in Path("trace.html").read_text(encoding="utf-8")
