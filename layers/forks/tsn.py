@@ -103,8 +103,7 @@ def rgb_to_xyz(x: Array) -> Array:
 def xyz_to_rgb(x: Array) -> Array:
     linear = mixed(x, XYZ_TO_RGB)
     curved = 1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055
-    rgb: Array = 255 * np.where(linear <= 0.0031308, 12.92 * linear, curved)
-    return rgb
+    return 255 * np.where(linear <= 0.0031308, 12.92 * linear, curved)
 
 
 def xyz_to_lab(x: Array) -> Array:

@@ -96,8 +96,7 @@ class Cosine(Neuron):
         np.cos(x, out=out)
 
     def slope(self, x: Array) -> Array:
-        slope: Array = -np.sin(x)
-        return slope
+        return -np.sin(x)
 
 
 class ELU(Neuron):
@@ -259,8 +258,7 @@ class NegReLU(Neuron):
         np.minimum(x, 0, out=out)
 
     def slope(self, x: Array) -> Array:
-        slope: Array = (x < 0).astype(x.dtype)
-        return slope
+        return (x < 0).astype(x.dtype)
 
 
 class Power(Neuron):

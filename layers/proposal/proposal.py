@@ -63,8 +63,7 @@ def param_anchors(param: caffe_pb2.ProposalParameter, whose: str) -> Array:
 
 def _rounded(x: Array) -> Array:
     """Return x rounded as by the originals: x + 0.5 cast to int."""
-    whole: Array = np.trunc(x + 0.5)
-    return whole
+    return np.trunc(x + 0.5)
 
 
 def check_param(layer: Layer) -> None:

@@ -149,8 +149,7 @@ class DetectionEvaluate(Forked):
         overlaps = self._overlaps(found[:, 3:7], truths[:, 3:7])
         ignored = (truths[:, 7] != 0) & (not param.evaluate_difficult_gt)
         right, wrong = judge(overlaps, param.overlap_threshold, ignored)
-        rows: Array = np.column_stack([found[:, :3], right, wrong])
-        return rows
+        return np.column_stack([found[:, :3], right, wrong])
 
     def _overlaps(self, boxes: Array, others: Array) -> Array:
         if self.cascade:
@@ -158,8 +157,7 @@ class DetectionEvaluate(Forked):
         if not self.images:
             return jaccard(boxes, others)
         image = self.images[self.next_image]
-        overlaps: Array = bbox_overlaps(*(boxes_in_pixels(corners, image, self.resize) for corners in (boxes, others)))
-        return overlaps
+        return bbox_overlaps(*(boxes_in_pixels(corners, image, self.resize) for corners in (boxes, others)))
 
 
 def judge(overlaps: Array, threshold: float, ignored: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

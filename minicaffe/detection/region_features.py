@@ -124,8 +124,7 @@ def choose(boxes: Floats, scores: Floats, nms_threshold: float, choice: Choice) 
     taken = np.flatnonzero(best >= choice.threshold)
     if choice.least <= len(taken) <= choice.most:
         return taken
-    order: Ints = np.argsort(-best, kind="stable")[: choice.least if len(taken) < choice.least else choice.most]
-    return order
+    return np.argsort(-best, kind="stable")[: choice.least if len(taken) < choice.least else choice.most]
 
 
 def best_kept(boxes: Floats, scores: Floats, nms_threshold: float) -> Floats:

@@ -42,13 +42,11 @@ class HardSwish(Neuron):
 
     def slope(self, x: Array) -> Array:
         gate = _gate(x)
-        slope: Array = np.where((gate > 0) & (gate < 1), gate + x / DIVISOR, gate)
-        return slope
+        return np.where((gate > 0) & (gate < 1), gate + x / DIVISOR, gate)
 
 
 def _gate(x: Array) -> Array:
-    gate: Array = np.clip(x / DIVISOR + SHIFT, 0, 1)
-    return gate
+    return np.clip(x / DIVISOR + SHIFT, 0, 1)
 
 
 class MaxUnPool(Layer):

@@ -179,8 +179,7 @@ class ScoreDetections(StandIn):
 
 
 def _boxes_of(rows: Array) -> Array:
-    boxes: Array = rows[rows[:, :4].any(axis=1), :4]
-    return boxes
+    return rows[rows[:, :4].any(axis=1), :4]
 
 
 def marked(true: Array, found: Array, least: float) -> Array:
