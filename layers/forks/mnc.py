@@ -89,11 +89,8 @@ class MNCMask(StandIn):
     Raises LayerError in phase TRAIN, and for a number of values that is no square.
     """
 
-    type = "Python"
     num_bottom = 1
     num_top = 1
-    param_block = ("python_param",)
-    weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         check_phase(self)
@@ -123,12 +120,9 @@ class MNCStageBridge(StandIn):
     Raises LayerError in phase TRAIN, and for shapes that do not match.
     """
 
-    type = "Python"
     num_bottom = 4
     num_top = 1
     index_bottoms = (0, 1, 2, 3)
-    param_block = ("python_param",)
-    weight_names = ()
     has_gradient = False
     inert_keys = (*GRADIENT_KEYS, "feat_stride", "num_classes")
 

@@ -135,11 +135,8 @@ class SpatialDropout(StandIn):
     Raises LayerError for fewer axes than two and for another p.
     """
 
-    type = "Python"
     num_bottom = 1
     num_top = 1
-    param_block = ("python_param",)
-    weight_names = ()
     same_positions = True
     param_keys = ("p", "phase")
     copies = (0, 0)

@@ -114,7 +114,6 @@ class Proposal(DynamicTops, Forked, StandIn):
     num_top = (1, 2)
     index_bottoms = (0, 1, 2)
     param_block: ClassVar[tuple[str, ...]] = ("python_param", "proposal_param")
-    weight_names = ()
     has_gradient = False
     dynamic_rois = True
     kinds: ClassVar[tuple[Kind, ...]] = KINDS
