@@ -98,7 +98,7 @@ class Layer:
         True if missing tops are added.
     index_bottoms : tuple of int
         Bottoms that hold rois, labels, indices or sample weights. They have no gradient: backward zeroes their diff, and
-        force_backward skips them. setup may set it.
+        force_backward skips them. setup may set it. Without has_gradient, connect sets it to all bottoms.
     param_block : tuple of str
         The prototxt blocks that the layer reads, its main one first.
     weight_names : tuple of str or None
@@ -445,6 +445,8 @@ class Layer:
             The layer does not take these blobs or parameters.
         """
         _check_counts(self, len(bottom), len(top))
+        if not self.has_gradient:
+            self.index_bottoms = tuple(range(len(bottom)))
         self.guard(lambda: self.setup(bottom, top))
         if is_set_up:
             is_set_up()

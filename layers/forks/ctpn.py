@@ -31,7 +31,6 @@ class TextProposal(StandIn):
 
     num_bottom = 3
     num_top = 2
-    index_bottoms = (0, 1, 2)
     has_gradient = False
     param_keys = ("feat_stride",)
 

@@ -122,7 +122,6 @@ class MNCStageBridge(StandIn):
 
     num_bottom = 4
     num_top = 1
-    index_bottoms = (0, 1, 2, 3)
     has_gradient = False
     inert_keys = (*GRADIENT_KEYS, "feat_stride", "num_classes")
 

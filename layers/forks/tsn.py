@@ -45,7 +45,6 @@ class ColorConv(Layer):
     param_block = ("color_conv_param",)
     weight_names = ()
     has_gradient = False
-    index_bottoms = (0,)
     copies = (3, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -26,7 +26,6 @@ class ArgMax(Layer):
     type = "ArgMax"
     num_bottom = 1
     num_top = 1
-    index_bottoms = (0,)
     param_block = ("argmax_param",)
     weight_names = ()
     has_gradient = False

@@ -459,7 +459,6 @@ class Threshold(Neuron):
     param_block = ("threshold_param",)
     has_gradient = False
     kernel = "threshold"
-    index_bottoms = (0,)
 
     def constants(self) -> tuple[float, float, float]:
         return self.param.threshold_param.threshold, 0.0, 0.0

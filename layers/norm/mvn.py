@@ -32,7 +32,6 @@ class MVN(Layer):
     in_place = True
     param_block = ("mvn_param",)
     weight_names = ()
-    copies = (1, 1)
     axes: tuple[int, ...]
     """The top's axes along which a mean is taken."""
 

@@ -112,7 +112,6 @@ class Proposal(DynamicTops, Forked, StandIn):
     type = "Proposal"
     num_bottom = 3
     num_top = (1, 2)
-    index_bottoms = (0, 1, 2)
     param_block: ClassVar[tuple[str, ...]] = ("python_param", "proposal_param")
     has_gradient = False
     dynamic_rois = True

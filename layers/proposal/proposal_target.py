@@ -99,7 +99,6 @@ class ProposalTarget(DynamicTops, Forked, StandIn):
     type = "ProposalTarget"
     num_bottom = 2
     num_top = 5
-    index_bottoms = (0, 1)
     param_block: ClassVar[tuple[str, ...]] = ("python_param", "proposal_target_param")
     has_gradient = False
     stateful = True

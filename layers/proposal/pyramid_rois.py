@@ -44,7 +44,6 @@ class PyramidProposal(DynamicTops, StandIn):
 
     num_bottom = 1 + 2 * len(STRIDES)
     num_top = 1
-    index_bottoms = tuple(range(num_bottom))
     has_gradient = False
     param_keys = ("feat_stride",)
     stateful = True  # forward may draw random numbers
@@ -114,7 +113,6 @@ class PyramidRois(StandIn):
     num_bottom = 1
     num_top = 1 + LEVELS
     inert_keys = ("feat_stride", "num_classes")
-    index_bottoms = (0,)
     has_gradient = False
 
     @classmethod

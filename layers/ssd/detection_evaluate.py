@@ -49,7 +49,6 @@ class DetectionEvaluate(Forked):
     type = "DetectionEvaluate"
     num_bottom = (2, 3)
     num_top = 1
-    index_bottoms = (0, 1, 2)
     param_block = ("detection_evaluate_param",)
     weight_names = ()
     has_gradient = False

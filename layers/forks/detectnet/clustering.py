@@ -36,7 +36,6 @@ class Clustering(StandIn):
 
     num_bottom = 2
     num_top = (1, None)
-    index_bottoms = (0, 1)
     has_gradient = False
     numbers: ClassVar[tuple[Callable[[str], Any], ...]] = (int,) * 5
     example: ClassVar[str] = "1248, 352, 16"
@@ -147,7 +146,6 @@ class ScoreDetections(StandIn):
 
     num_bottom = 2
     num_top = 1
-    index_bottoms = (0, 1)
     has_gradient = False
 
     def check_param_str(self) -> None:
@@ -205,7 +203,6 @@ class MeanAP(StandIn):
 
     num_bottom = 1
     num_top = 3
-    index_bottoms = (0,)
     has_gradient = False
 
     def check_param_str(self) -> None:

@@ -106,7 +106,6 @@ class GeneralContrastiveLoss(Loss):
     """
 
     type = "GeneralContrastiveLoss"
-    num_bottom = 2
     num_top = (1, 2)
     index_bottoms = (1,)
     param_block = ("general_contrastive_loss_param",)

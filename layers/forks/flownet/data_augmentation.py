@@ -54,7 +54,6 @@ class GenerateAugmentationParameters(Layer):
     param_block = ("augmentation_param", "coeff_schedule_param")
     weight_names = ()
     has_gradient = False
-    index_bottoms = (0, 1, 2)
     stateful = True
     copies = (0, 0)
 
@@ -153,7 +152,6 @@ class DataAugmentation(LayoutFromWeights):
     param_block = ("augmentation_param", "coeff_schedule_param")
     weight_names = NAMES
     has_gradient = False
-    index_bottoms = (0, 1)
     copies = (2, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -338,7 +336,6 @@ class FlowAugmentation(Layer):
     param_block = ("augmentation_param",)
     weight_names = ()
     has_gradient = False
-    index_bottoms = (0, 1, 2)
     copies = (2, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -209,7 +209,6 @@ class FLOWriter(Layer):
     param_block = ("writer_param",)
     weight_names = ()
     has_gradient = False
-    index_bottoms = (0,)
     stateful = True
     copies = (0, 0)
 

@@ -105,7 +105,6 @@ class EuclideanLossWithIgnore(Loss):
     """
 
     type = "EuclideanLossWithIgnore"
-    num_bottom = 2
     param_block = ("euclideanloss_param",)
     copies = (2, 3)
 

@@ -148,7 +148,6 @@ class YoloDetectionOutput(YoloOutput):
 
     type = "YoloDetectionOutput"
     num_bottom = (1, 2)
-    index_bottoms = (0, 1)
     param_block = ("yolo_detection_output_param",)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -211,7 +210,6 @@ class Yolov3DetectionOutput(YoloOutput):
     param_block = (BLOCK,)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.index_bottoms = tuple(range(len(bottom)))
         param = self.param.yolov3_detection_output_param
         if not (param.num_classes and param.num_box):
             raise self.error("needs num_classes > 0 and num_box > 0", BLOCK)
