@@ -673,6 +673,14 @@ class Layer:
             raise
 
 
+class Unary(Layer):
+    """A layer of one bottom and one top, without weights."""
+
+    num_bottom = 1
+    num_top = 1
+    weight_names = ()
+
+
 def gpu_methods_apply(kind: type[Layer]) -> bool:
     """Return whether the class's GPU methods match its CPU methods.
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.proto import caffe_pb2
 from minicaffe.reads import Axis
 
@@ -29,7 +29,7 @@ SMALL, SLOPE = 0.008867, 903.3
 SMALL_ROOT = 0.206896
 
 
-class ColorConv(Layer):
+class ColorConv(Unary):
     """Images in the colour space `output` from images in `input`: BGR (the default of both), RGB, XYZ, Lab or Gray.
 
     One space is copied.
@@ -40,10 +40,7 @@ class ColorConv(Layer):
     """
 
     type = "ColorConv"
-    num_bottom = 1
-    num_top = 1
     param_block = ("color_conv_param",)
-    weight_names = ()
     has_gradient = False
     copies = (3, 0)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.launches import data_pair, diff_pair
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.layers.elementwise.epilogue import relu
 from minicaffe.layers.neuron.neuron import Neuron
 
@@ -358,7 +358,7 @@ class SeLu(Neuron):
         return np.where(x > 0, x.dtype.type(scale), scale * alpha * np.exp(np.minimum(x, 0)))
 
 
-class Sigmoid(Layer):
+class Sigmoid(Unary):
     """y = 1 / (1 + exp(-x)).
 
     bottom: x, any shape. top: y, of x's shape. May run in place. dx = dy y (1 - y).
@@ -367,10 +367,7 @@ class Sigmoid(Layer):
     """
 
     type = "Sigmoid"
-    num_bottom = 1
-    num_top = 1
     in_place = True
-    weight_names = ()
     elementwise = True
     copies = (0, 1)
 

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.window import Window
@@ -80,7 +80,7 @@ Taps = tuple[tuple[slice, ...], tuple[slice, ...]]
 """Places of y, and their pixels of x at one place of the window."""
 
 
-class Pooling3D(Layer):
+class Pooling3D(Unary):
     """The maximum or mean of each window of kernel_depth x kernel_size x kernel_size in a clip.
 
     MAX's gradient goes to the first maximum.
@@ -96,10 +96,7 @@ class Pooling3D(Layer):
     """
 
     type = "Pooling3D"
-    num_bottom = 1
-    num_top = 1
     param_block = ("pooling3d_param",)
-    weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.pooling3d_param
