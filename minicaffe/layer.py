@@ -696,6 +696,16 @@ def gpu_methods_apply(kind: type[Layer]) -> bool:
     return all(gpu <= cpu or gpu == none for cpu, gpu in pairs)
 
 
+def hold_still(layer: Layer, learnt: Sequence[bool]) -> None:
+    """Keep backward and solvers from changing blobs. learnt: True for each blob that they may change."""
+    layer.param_propagate_down = list(learnt)
+    while not all(learnt) and len(layer.param.param) < len(learnt):
+        layer.param.param.add()
+    for spec, is_learnt in zip(layer.param.param, learnt):
+        if not is_learnt:
+            spec.lr_mult = spec.decay_mult = 0
+
+
 def check_finite_fields(layer: Layer, block: str) -> None:
     """Raise LayerError for a number in a block of the layer's parameters that is infinite or NaN."""
     message: Message = reduce(getattr, block.split("."), layer.param)
