@@ -49,8 +49,8 @@ class YoloOutput(DynamicTops):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(1, 1, 1, 7)
 
-    def put(self, bottom: Sequence[Blob], top: Sequence[Blob], threshold: float) -> None:
-        """Write the detections that remain after suppression."""
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        threshold = getattr(self.param, self.param_block[0]).nms_threshold
         boxes, of, scores, classes = self.found(bottom)
         order = np.argsort(-scores, kind="stable")
         kept = order[suppressed_rows(boxes, of[order], threshold)]
@@ -168,9 +168,6 @@ class YoloDetectionOutput(YoloOutput):
             if blob.shape[2] != blob.shape[3]:
                 raise self.error(f"bottom {i} must be square maps, got shape {blob.shape}", f"bottom[{i}]")
 
-    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.put(bottom, top, self.param.yolo_detection_output_param.nms_threshold)
-
     def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
         least, parts = self.param.yolo_detection_output_param.confidence_threshold, []
         for blob in bottom:
@@ -230,9 +227,6 @@ class Yolov3DetectionOutput(YoloOutput):
         super().reshape(bottom, top)
         param = self.param.yolov3_detection_output_param
         self.check_cells(bottom, param.num_box, param.num_classes, 9 if param.gaussian_box else 5)
-
-    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.put(bottom, top, self.param.yolov3_detection_output_param.nms_threshold)
 
     def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
         param, parts, before = self.param.yolov3_detection_output_param, [], 0
