@@ -320,10 +320,11 @@ def driver() -> Any:
     return module
 
 
-def choose(ordinal: int) -> None:
-    """Make current() this GPU. Raises DeviceError if no GPU has this number."""
+def choose(ordinal: int | None) -> None:
+    """Make current() this GPU; None: no choice. Raises DeviceError if no GPU has this number."""
     global _ordinal
-    _device(ordinal)
+    if ordinal is not None:
+        _device(ordinal)
     _ordinal, _local.running = ordinal, None
 
 

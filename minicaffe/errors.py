@@ -192,6 +192,10 @@ class UnknownClassError(DataError):
     """An annotation of a class that is missing from the list of classes."""
 
 
+class UnknownSplitError(DataError):
+    """A split that a dataset lacks. The dataset has others."""
+
+
 class ArrayError(DataError, ValueError):
     """An array that a function of pycaffe's io refuses."""
 

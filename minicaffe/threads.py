@@ -88,6 +88,18 @@ def set_num_threads(count: int) -> None:
         old.stop()  # running tasks finish
 
 
+@contextmanager
+def threads_kept() -> Iterator[None]:
+    """Restore, after the block, the number of threads, and whether it was set."""
+    global _was_set
+    before = get_num_threads(), _was_set
+    try:
+        yield
+    finally:
+        set_num_threads(before[0])
+        _was_set = before[1]
+
+
 def check_variable() -> None:
     """Raise Error if MINICAFFE_NUM_THREADS is set to an invalid number of threads."""
     text = os.environ.get(VARIABLE) or "1"

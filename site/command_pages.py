@@ -9,15 +9,9 @@ import click
 from pieces import ROOT, code, marked, title_of, write
 
 from minicaffe.cli import COMMANDS, GROUPS, main
+from minicaffe.cli.options import heading_of
 
 GUIDES = ("training", "porting", "pytorch", "trace", "scaling", "gpu")
-HOLDERS = {
-    "StateOptions": "The net", "NetOptions": "The net", "UnknownFieldOptions": "The net", "SourceOptions": "The net",
-    "SettingsOptions": "Images", "ImageOptions": "Images", "OrderOptions": "Images", "ShapeOptions": "Images",
-    "InputOptions": "Images", "DetectorOptions": "The detector", "BatchOptions": "Many images", "RoidbOptions": "Annotations",
-    "DeviceOptions": "Device", "ThreadOptions": "Device", "Int8Options": "8 bits", "WholeOptions": "A whole detector",
-}  # fmt: skip
-"""The headings of options, by the dataclass that declares them; the others are the command's own."""
 
 
 def command(name: str, guide: str) -> str:
@@ -67,14 +61,12 @@ def options(one: click.Command, context: click.Context) -> list[str]:
     for param in one.params:
         record = param.get_help_record(context) if isinstance(param, click.Option) else None
         if record:
-            holder = getattr(param, "holder", None)
-            title = HOLDERS.get(holder.__name__, "This command") if holder else "Every command"
             flags, text = (re.sub(r"\s+", " ", part).strip() for part in record)
             text, _, default = text.partition("[default:")
             default = default.partition("]")[0]  # click's [x>0], or [required]
-            groups.setdefault(title, []).append(f"| {code(flags)} | {marked(text)} | {marked(default)} |")
+            groups.setdefault(heading_of(param), []).append(f"| {code(flags)} | {marked(text)} | {marked(default)} |")
     head = "| option | meaning | default |\n|---|---|---|"
-    return ["## Options", *(f"### {title}\n\n{head}\n" + "\n".join(rows) for title, rows in groups.items())]
+    return [f"## {title}\n\n{head}\n" + "\n".join(rows) for title, rows in groups.items()]
 
 
 def commands_index() -> str:

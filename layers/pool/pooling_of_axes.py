@@ -120,8 +120,8 @@ class PoolingOfAxes(Layer):
             windows, pixels = zip(*tap)
             yield (..., *windows), (..., *pixels)
 
-    def _divisors(self) -> Array:
-        """Return the number of each window's taps that AVE counts: (*pooled)."""
+    def divisors(self) -> Array:
+        """Return the number of each window's taps by which AVE divides: (*pooled)."""
         window, counts = self.window, []
         sizes = zip(self.spatial, self.pooled, window.kernel, window.stride, window.pad, window.dilation)
         for size, pooled, kernel, stride, pad, dilation in sizes:
@@ -132,12 +132,12 @@ class PoolingOfAxes(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = bottom[0].data, top[0].data
         if len(top) > 1:
-            top[1].data[...] = self._first_maximum(x, y)
+            top[1].data[...] = self.first_maximum(x, y)
             return
         self._reduce(x, y)
         if not self.maximum:
             with np.errstate(divide="ignore", invalid="ignore"):  # as in 2-d, an empty window gives NaN
-                y /= self._divisors()
+                y /= self.divisors()
 
     def _reduce(self, x: Array, y: Array) -> None:
         """Write each window's maximum, or its sum, to y."""
@@ -146,7 +146,7 @@ class PoolingOfAxes(Layer):
             part = y[windows]
             (np.fmax if self.maximum else np.add)(part, x[pixels], out=part)
 
-    def _first_maximum(self, x: Array, y: Array) -> NDArray[np.signedinteger[Any]]:
+    def first_maximum(self, x: Array, y: Array) -> NDArray[np.signedinteger[Any]]:
         """Write the maxima to y; return their flat indices in the map, -1 if nothing is above lowest."""
         index = np.full(y.shape, -1, np.intp)
         places = np.arange(math.prod(self.spatial)).reshape(self.spatial)
@@ -164,7 +164,7 @@ class PoolingOfAxes(Layer):
         dx[...] = 0
         if not self.maximum:
             with np.errstate(divide="ignore", invalid="ignore"):
-                share = dy / self._divisors()
+                share = dy / self.divisors()
             for windows, pixels in self._taps():
                 dx[pixels] += share[windows]
             return

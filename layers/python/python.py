@@ -19,7 +19,8 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
@@ -143,6 +144,18 @@ def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> Non
         _folders.folders[package] = os.path.abspath(folder)
         if _folders not in sys.meta_path:
             sys.meta_path.insert(0, _folders)  # before PathFinder, which would find the name on sys.path
+
+
+@contextmanager
+def modules_kept() -> Iterator[None]:
+    """Withdraw, after the block, what allow_module allows in it."""
+    names, folders = _allowed.copy(), allowed_folders.copy()
+    try:
+        yield
+    finally:
+        _allowed.intersection_update(names)
+        allowed_folders.clear()
+        allowed_folders.update(folders)
 
 
 def layer_class(

@@ -73,7 +73,8 @@ def convert_annoset_command(options: Options) -> None:
         raise Error("--resize-width gives the size, and --min-dim and --max-dim keep the proportions: give one of them")
     source = options.annotations
     check_target("--label-map-out", options.label_map_out, [source, options.classes, options.label_map], writes=NETS)
-    roidb, classes = read_annotations(source, options.split or ("trainval", "train"), options.images, options.classes)
+    splits, skip = options.split or ("trainval", "train"), options.skip_unreadable
+    roidb, classes = read_annotations(source, splits, options.images, options.classes, skip=skip)
     if not classes:
         raise Error(f"{source}: has no names of classes: give them with --classes FILE, one per line")
     labels = labels_by_name(options.label_map, classes) if options.label_map else list(range(len(classes)))

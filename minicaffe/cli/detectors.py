@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
@@ -79,6 +79,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
     threshold, max_detections: constants unless a command has the options. engine: None unless it has BatchOptions.
     """
 
+    heading: ClassVar[str] = "The detector"
     classes: str | None = classes_option()
     scale: int | None = option("--scale", "Scale images to this short side, in pixels.  [default: 600]", type=click.IntRange(1))
     max_size: int | None = option("--max-size", "Maximum of the long side, in pixels.  [default: 1000]", type=click.IntRange(1))
@@ -206,6 +207,7 @@ class DetectorOptions(SourceOptions, ImageOptions, DeviceOptions, StateOptions):
 class BatchOptions(DetectorOptions):
     """--out and the options that go with it."""
 
+    heading: ClassVar[str] = "Many images"
     out: str | None = option("-o --out", "Write Parquet files there; run again to resume.", metavar="DIR|URI")
     engine: str | None = option("--engine", "Where --out runs.  [default: local]", type=click.Choice(["local", "ray"]))
     address: str | None = option(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 import numpy as np
@@ -43,6 +43,7 @@ MOST_IMAGES = 100
 class Int8Options:
     """--int8 and the options that go with it."""
 
+    heading: ClassVar[str] = "8 bits"
     int8: bool = option("--int8", "Compute convolutions and inner products in 8 bits (onnxruntime's static quantization).")
     calibrate: tuple[str, ...] = option(
         "--calibrate", f"With --int8: up to {MOST_IMAGES} images for the calibration; may be repeated.", metavar="SOURCE"
@@ -123,6 +124,7 @@ THRESHOLD, MOST_BOXES = 0.5, 100
 class WholeOptions:
     """The options of a whole detector: its preparation of photos and its boxes."""
 
+    heading: ClassVar[str] = "A whole detector"
     with_image: bool = option(
         "--with-image", "The model takes a photo of any size, uint8 H x W x 3 (blue, green, red), and prepares it."
     )

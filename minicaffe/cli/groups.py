@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -19,7 +19,7 @@ from minicaffe.errors import DeviceError, Error, WeightsError, on_one_line
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.formats.skipped import skipping_unknown, summed_up
 from minicaffe.formats.weights import WeightsFile, no_name_fits, read_weights
-from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
+from minicaffe.mode import TEST, Phase, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Keep, Net, Watch
 from minicaffe.net_arguments import state_applied
 from minicaffe.porting.suggestions import suggested_names
@@ -37,8 +37,7 @@ def _use_threads(context: click.Context, parameter: click.Parameter, count: int 
     """Compute on count threads until the command is over."""
     if count is not None:
         with suppress(Error):  # the environment's invalid number does not matter here
-            before = threads.get_num_threads()
-            context.call_on_close(lambda: threads.set_num_threads(before))
+            context.with_resource(threads.threads_kept())
         threads.set_num_threads(count)
     return count
 
@@ -47,6 +46,7 @@ def _use_threads(context: click.Context, parameter: click.Parameter, count: int 
 class ThreadOptions:
     """--threads, which applies until the command is over."""
 
+    heading: ClassVar[str] = "Device"
     threads: int | None = option(
         "--threads", "Number of threads.  [default: one per core]", type=click.IntRange(1, threads.MOST), callback=_use_threads
     )
@@ -56,6 +56,7 @@ class ThreadOptions:
 class Tf32Options:
     """--tf32, for every command that may run a net on a GPU."""
 
+    heading: ClassVar[str] = "Device"
     tf32: bool = option("--tf32", "On a GPU, compute float32 products in TF32: faster, about 3 decimal digits.")
 
     def use_tf32(self, on_gpu: bool, advice: str = "give --device gpu, or auto") -> None:
@@ -74,6 +75,7 @@ class Tf32Options:
 class DeviceOptions(Tf32Options, ThreadOptions):
     """--device, --gpu, --tf32 and --threads."""
 
+    heading: ClassVar[str] = "Device"
     device: str | None = option(
         "--device", "Device for the layers; auto: a GPU if there is one.  [default: cpu]", metavar="cpu|gpu|gpu:N|auto"
     )
@@ -104,7 +106,10 @@ def use_device(device: str | None, gpu: str | None) -> None:
         return
     try:
         if number:
-            set_device(int(number))
+            from minicaffe.cuda.device import choose
+
+            click.get_current_context().call_on_close(lambda: choose(None))
+            choose(int(number))
         set_mode_gpu()
     except DeviceError as error:
         if kind != "auto":
@@ -137,10 +142,14 @@ def modules_option() -> Any:
 
 
 def _allow_modules(context: click.Context, parameter: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Allow modules. Each is searched in the working directory first, as Caffe's users expect, and may import caffe."""
-    from minicaffe.aliases import serve_as_caffe
-    from minicaffe.layers.python.python import allow_module
+    """Allow modules until the command is over.
 
+    Each is searched in the working directory first, as Caffe's users expect, and may import caffe.
+    """
+    from minicaffe.aliases import serve_as_caffe
+    from minicaffe.layers.python.python import allow_module, modules_kept
+
+    context.with_resource(modules_kept())
     if modules:
         serve_as_caffe()  # a module of Python layers begins with `import caffe`
     for module in modules:
@@ -160,6 +169,7 @@ def _skip_unknown(context: click.Context, parameter: click.Parameter, given: boo
 class UnknownFieldOptions:
     """--skip-unknown, which applies until the command is over."""
 
+    heading: ClassVar[str] = "The net"
     skip_unknown: bool = option(
         "--skip-unknown",
         "Ignore unknown fields that may change the numbers, and list them at the end.",
@@ -175,6 +185,7 @@ class StateOptions(UnknownFieldOptions):
     if their database is missing.
     """
 
+    heading: ClassVar[str] = "The net"
     level: int = option("--level", "Level of the net's state.", type=click.IntRange(-(2**31), 2**31 - 1), default=0)
     stages: tuple[str, ...] = option("--stage", "Stage of the net's state; may be repeated.", metavar="NAME")
     fork: str | None = fork_option()
@@ -294,8 +305,8 @@ def _check_iterations(context: click.Context, parameter: click.Parameter, count:
     return count
 
 
-def iterations_option(help: str, default: int | None = 50) -> Any:
-    return option("--iterations", help, default=default, callback=_check_iterations)
+def iterations_option(help: str, default: int | None = 50, **attributes: Any) -> Any:
+    return option("--iterations", help, default=default, callback=_check_iterations, **attributes)
 
 
 def model_option() -> Any:
@@ -310,5 +321,6 @@ def weights_option() -> Any:
 class NetOptions(StateOptions):
     """--phase, --seed, --level, --stage, --fork, --allow-module and --skip-unknown."""
 
+    heading: ClassVar[str] = "The net"
     phase: Phase = phase_option()
     seed: int = seed_option()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 import numpy as np
@@ -22,7 +22,7 @@ from minicaffe.detection.data_inputs import image_means
 from minicaffe.detection.families import by_family, family_of
 from minicaffe.detection.family import numbers_text
 from minicaffe.detection.inputs import Order, fill_inputs, image_input, read_proposals
-from minicaffe.errors import Error, UnknownClassError
+from minicaffe.errors import Error, UnknownClassError, UnknownSplitError, in_brackets
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.weights import read_binaryproto
 from minicaffe.layers.proposal.anchor_defaults import read_anchors
@@ -85,6 +85,7 @@ def anchors_option(others: str = "", *, metavar: str = "FILE.py", type: Callable
 class SettingsOptions:
     """The options --cfg and --anchors."""
 
+    heading: ClassVar[str] = "Images and settings"
     cfg: str | None = option("--cfg", "Detection settings in py-faster-rcnn's format.", metavar="FILE.yml")
     anchors: AnchorFile | tuple[float, ...] | None = anchors_option()
 
@@ -123,6 +124,7 @@ def scale_factor_option(default: str = "1", nets: str = "") -> Any:
 class ImageOptions(SettingsOptions):
     """The preprocessing of images: --cfg, --mean, --mean-file, --rgb and --scale-factor."""
 
+    heading: ClassVar[str] = "Images and settings"
     mean: tuple[float, float, float] | None = mean_option()
     mean_file: str | None = option(
         "--mean-file",
@@ -201,6 +203,7 @@ def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
 class ShapeOptions:
     """The option --shape."""
 
+    heading: ClassVar[str] = "Images and settings"
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = option(
         "--shape", "Shape of an input; may be repeated.", metavar="BLOB=N,C,H,W", type=_named_shape
     )
@@ -218,6 +221,7 @@ class ShapeOptions:
 class OrderOptions(ImageOptions):
     """--axes, and the options of ImageOptions."""
 
+    heading: ClassVar[str] = "Images and settings"
     axes: str = option(
         "--axes",
         "Order of an image's last two axes; wh: columns first, as in MTCNN.",
@@ -238,6 +242,7 @@ class InputOptions(ShapeOptions, OrderOptions):
     image: None unless a command has an option --image.
     """
 
+    heading: ClassVar[str] = "Images and settings"
     inputs: tuple[tuple[str, str], ...] = option(
         "--input", ".npy or image file for an input; may be repeated.", metavar="BLOB=FILE", type=_named_file
     )
@@ -278,21 +283,32 @@ def split_option(default: str) -> Any:
 
 
 def read_annotations(
-    source: str, split: str | Sequence[str], images: str | None, classes: str | Sequence[str] | None
+    source: str,
+    split: str | Sequence[str],
+    images: str | None,
+    classes: str | Sequence[str] | None,
+    *,
+    skip: bool = False,
+    prefix: str = "--",
 ) -> tuple[Roidb, list[str]]:
     """Return load_roidb's result, with the class names, or those in a file; without them, print the order of the classes.
 
-    Raises Error, also if the first image does not exist.
+    skip: accept missing images if others exist. prefix: of the options for the split and the images. Raises Error, also for
+    missing images.
     """
     try:
         given = read_names(classes) if isinstance(classes, str) else classes
         roidb, names = load_roidb(source, split=split, images=images, classes=given)
     except UnknownClassError as error:
         raise Error(f"{error}: give other names with --classes FILE, one per line" if not classes else str(error)) from error
+    except UnknownSplitError as error:
+        raise Error(f"{error} ({prefix}split NAME selects one)") from error
     path = Path(source)
-    if roidb and not Path(first := str(roidb[0]["image"])).exists():
-        advice = ": give the folder of the images with --images" * ((path.is_file() or has_lists(path)) and not images)
-        raise Error(f"{source}: its first image, {first}, is missing{advice}")
+    lost = [image for entry in roidb if not (image := Path(str(entry["image"]))).exists()]
+    if lost and not (skip and len(lost) < len(roidb)):
+        skipping = ["--skip-unreadable leaves them out"] * (len(lost) < len(roidb))
+        advice = in_brackets(f"{prefix}images gives another folder", *skipping)
+        raise Error(f"{source}: images missing: {len(lost)} of {len(roidb)}; {lost[0].parent} has no {lost[0].name}{advice}")
     if path.is_dir() and annotation_files(path) and not has_lists(path):
         echo(
             f"{source}: has no list of images ({LISTS}): using all {len(roidb)} annotated image{'s' * (len(roidb) != 1)}",
@@ -308,8 +324,12 @@ def read_annotations(
 
 @dataclass(frozen=True, kw_only=True)
 class RoidbOptions:
-    """--roidb, --split, --images, --classes and --proposals."""
+    """--roidb, --split, --images, --classes and --proposals.
 
+    skip_unreadable: False unless a command has the option --skip-unreadable.
+    """
+
+    heading: ClassVar[str] = "Data"
     roidb: str | None = option(
         "--roidb",
         "Images and boxes, for nets that begin with RoIData or AnnotatedData: JSON, CSV, a VOC or YOLO folder, or labelImg's"
@@ -322,6 +342,7 @@ class RoidbOptions:
     proposals: str | None = option(
         "--proposals", "Folder of IMAGE-NAME.npy files with boxes (R, 4), for nets without an RPN.", metavar="DIR"
     )
+    skip_unreadable: bool = False
 
     @property
     def class_file(self) -> str | None:
@@ -340,7 +361,8 @@ class RoidbOptions:
         """The images and boxes of --roidb, and the class names. Raises Error."""
         if self.images and not Path(self.images).is_dir():
             raise Error(f"--images {self.images}: no such folder")
-        return read_annotations(self.roidb or "", self.split or ("trainval", "train"), self.images, self.class_file)
+        splits = self.split or ("trainval", "train")
+        return read_annotations(self.roidb or "", splits, self.images, self.class_file, skip=self.skip_unreadable)
 
     def set_roidb(self, net: Net, settings: DetectionSettings, test_nets: Sequence[Net] = ()) -> Sequence[str]:
         """Give the images and boxes of --roidb to the RoIData and AnnotatedData layers; return the class names.

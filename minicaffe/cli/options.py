@@ -2,6 +2,7 @@
 
 @dataclass(frozen=True, kw_only=True)
 class Options(NetOptions, DeviceOptions):
+    heading: ClassVar[str] = "Options"  # in --help, the default
     net: str = argument()
     backward: bool = option("--backward", "Also run backward.")
 
@@ -43,16 +44,42 @@ Chosen = TypeVar("Chosen")
 EMPTY = "the name is empty: is a variable of the shell unset?"
 """The message for a file or folder on the command line."""
 
+OWN, EVERY = "Options", "All commands"
+"""Headings in --help: of options whose dataclass has no `heading`, and of every command's options."""
+COLUMN = 30
+"""Most characters of an option before its help, click's number."""
+
 
 class _Option(click.Option):
-    holder: type
-    """The dataclass that declares it: options of one class belong together."""
+    """An option of a dataclass. heading: that of its group in --help."""
+
+    def __init__(self, *arguments: Any, heading: str, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.heading = heading
 
     def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
         extra = super().get_help_extra(ctx)
         if isinstance(self.type, click.IntRange):
             extra.pop("range", None)  # hides ranges such as x>=1 and the 32 bits of a field
         return extra
+
+
+def heading_of(option: click.Parameter) -> str:
+    """Return the heading of an option's group."""
+    return option.heading if isinstance(option, _Option) else EVERY
+
+
+class Command(click.Command):
+    """A command whose help lists its options by group, in one column."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        options.sort(key=lambda param: heading_of(param) == EVERY)
+        rows = [(heading_of(param), record) for param in options if (record := param.get_help_record(ctx))]
+        width = min(max(len(flags) for _, (flags, _) in rows), COLUMN)
+        for heading in dict.fromkeys(heading for heading, _ in rows):
+            with formatter.section(heading):
+                formatter.write_dl([(f"{row[0]:{width}}", row[1]) for one, row in rows if one == heading])
 
 
 class _OldArgument(click.Argument):
@@ -65,7 +92,8 @@ class _OldArgument(click.Argument):
 def option(flags: str, help: str, **attributes: Any) -> Any:
     """Return a dataclass field that is an option: "-o --out", its help, and click.Option's attributes.
 
-    The annotation decides: bool is a flag, tuple[X, ...] may be repeated, int and float are numbers.
+    heading="...": that of its group in --help, in place of its dataclass's. The annotation decides: bool is a flag,
+    tuple[X, ...] may be repeated, int and float are numbers.
     """
     return dataclasses.field(metadata={"flags": flags.split(), "attributes": {"help": help, **attributes}})
 
@@ -84,13 +112,10 @@ def parameters(options: type) -> Iterator[click.Parameter]:
     for kind in inspect.getmro(options):  # --help lists own fields before the bases' fields
         for name in inspect.get_annotations(kind):
             if metadata := fields.pop(name, None):
-                made = _parameter(name, types[name], **metadata)
-                if isinstance(made, _Option):
-                    made.holder = kind
-                yield made
+                yield _parameter(name, types[name], vars(kind).get("heading", OWN), **metadata)
 
 
-def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dict[str, Any]) -> click.Parameter:
+def _parameter(name: str, annotation: Any, heading: str, flags: Sequence[str], attributes: dict[str, Any]) -> click.Parameter:
     several = get_origin(annotation) is tuple
     if str in (annotation, *get_args(annotation)) and "type" not in attributes:
         attributes = {"shell_complete": _files, **attributes}
@@ -99,7 +124,8 @@ def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dic
         return kind([name], **{"nargs": -1 if several else 1, "callback": _not_empty, **attributes})
     kinds = get_args(annotation) or (annotation,)
     number = next((kind for kind in (int, float) if kind in kinds), None)
-    made = _Option([*flags, name], **{"type": number, "is_flag": bool in kinds or None, "multiple": several, **attributes})
+    kept = {"heading": heading, "type": number, "is_flag": bool in kinds or None, "multiple": several}
+    made = _Option([*flags, name], **{**kept, **attributes})
     if isinstance(made.type, click.types.IntParamType | click.types.FloatParamType) and not made.metavar:
         made.metavar = "N" if isinstance(made.type, click.types.IntParamType) else "X"  # click's is INTEGER RANGE
     return made
@@ -120,7 +146,7 @@ def _files(context: click.Context, parameter: click.Parameter, incomplete: str) 
 
 
 def with_options(
-    options: type[Chosen], cls: type[click.Command] = click.Command, **settings: Any
+    options: type[Chosen], cls: type[click.Command] = Command, **settings: Any
 ) -> Callable[[Callable[[Chosen], None]], click.Command]:
     """Return a decorator that makes a click command of a function of one dataclass, whose fields are its parameters."""
 
@@ -216,7 +242,7 @@ def _parts(value: str) -> list[str]:
     return [value] if os.path.exists(value) else [part for part in value.split(",") if part]
 
 
-class GflagsCommand(click.Command):
+class GflagsCommand(Command):
     """A command whose long options may have one dash, underscores and, if they are switches, =true or =false."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import click
 from PIL import Image
@@ -46,6 +46,7 @@ from .terminal import echo
 class SourceOptions:
     """NET WEIGHTS SOURCE..., and --random-weights, which takes the place of WEIGHTS."""
 
+    heading: ClassVar[str] = "The net"
     net: str = argument()
     weights_and_sources: tuple[str, ...] = argument(required=True, metavar="WEIGHTS SOURCE...")
     random_weights: bool = random_weights_option()

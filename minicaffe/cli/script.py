@@ -12,6 +12,8 @@ import click
 
 import minicaffe
 from minicaffe.errors import DeviceError, Error
+from minicaffe.layers.python.python import modules_kept
+from minicaffe.mode import set_mode_cpu
 from minicaffe.pycaffe.script import python_2_hint, run_script
 
 from .groups import Tf32Options, ThreadOptions, UnknownFieldOptions
@@ -35,10 +37,11 @@ def script_command(options: Options) -> None:
 
     Example:  minicaffe script tools/train_net.py --solver solver.prototxt --iters 100
     """
+    click.get_current_context().call_on_close(set_mode_cpu)  # the script may select the GPU
     options.use_tf32(not options.cpu, "leave out --cpu")
     script = options.script
     try:
-        with without_guard():
+        with without_guard(), modules_kept():
             run_script(script, options.arguments, cpu=options.cpu)
     except Exception as error:
         if error.__traceback__ is None or _inside(error.__traceback__, script) is None:

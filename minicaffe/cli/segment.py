@@ -223,8 +223,9 @@ def _with_variance(found: Findings, variance: Array, pixels: Pixels) -> Findings
     values, lines, drawn = found
     each = variance.mean(axis=0)
     mean, largest = float(each.mean()), float(each.max())
-    resized = probability_of_pixels(each, *pixels.shape[:2])
-    picture = draw_map(resized / resized.max())
+    resized = probability_of_pixels(each / largest, *pixels.shape[:2])  # scaled first: float32 rounds 1e-50 to 0
+    peak = resized.max()  # 0 if the photo is small and skips the only pixels that vary
+    picture = draw_map(resized / peak if peak else resized)
     line = f"  variance: mean {mean:.4g}, largest {largest:.4g}"
     numbers = {"mean": float(f"{mean:.6g}"), "largest": float(f"{largest:.6g}")}
     return {**values, "variance": numbers}, [*lines, line], {**drawn, "_variance.png": picture}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -35,8 +35,8 @@ from .options import FiniteRange, argument, option, with_options
 from .terminal import echo, inform, warn
 from .train_augment import AugmentOptions
 from .train_lr import FindLrOptions, report
-from .train_record import RecordOptions
-from .train_sizes import NetEdits
+from .train_record import RECORDS, RecordOptions
+from .train_sizes import LENGTH, SNAPSHOTS, NetEdits
 from .train_validation import Lines, ValidationOptions, progress_text, tell_best, validated_text
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ FILM_PAGE = "film.html"
 class FilmOptions:
     """--film, --every, --film-net and --film-image."""
 
+    heading: ClassVar[str] = "Film"
     film: str | None = option("--film", "Write frames of the training to DIR, and a page that plays them.", metavar="DIR")
     every: int | None = option("--every", "Iterations between frames.  [default: 100]", type=click.IntRange(1))
     film_net: str | None = option(
@@ -99,15 +100,18 @@ class TrainingOptions(ValidationOptions, AugmentOptions, DeviceOptions, StateOpt
     seed_given: int | None = option(
         "--seed", "Seed of weights and samples.  [default: the solver's random_seed, or RNG_SEED of the settings]"
     )
-    log: str | None = option("--log", "Append Caffe's log lines to FILE.", metavar="FILE")
+    log: str | None = option("--log", "Append Caffe's log lines to FILE.", metavar="FILE", heading=RECORDS)
     sigint_effect: str = option(
         "--sigint-effect",
         "Effect of Ctrl-C: stop (with a last snapshot), snapshot or none. A second Ctrl-C ends at once; SIGTERM stops.",
         type=EFFECTS,
         metavar="EFFECT",
         default="stop",
+        heading=SNAPSHOTS,
     )
-    sighup_effect: str = option("--sighup-effect", "Effect of SIGHUP.", type=EFFECTS, metavar="EFFECT", default="snapshot")
+    sighup_effect: str = option(
+        "--sighup-effect", "Effect of SIGHUP.", type=EFFECTS, metavar="EFFECT", default="snapshot", heading=SNAPSHOTS
+    )
     check_finite: bool = option("--check-finite", "Stop at the first NaN or infinity; name its layer, blob and iteration.")
     check: bool | None = option(
         "--check/--no-check",
@@ -135,15 +139,10 @@ class TrainingOptions(ValidationOptions, AugmentOptions, DeviceOptions, StateOpt
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions(RecordOptions, FindLrOptions, FilmOptions, TrainingOptions):
-    """The options of train. resume_advice: see SGDSolver."""
+class ProcessOptions:
+    """--engine and --timeout."""
 
-    solver: str | None = argument(required=False)
-    solver_option: str | None = option("--solver", "Solver, in place of the argument.", metavar="FILE")
-    weights: tuple[str, ...] = weights_option()
-    snapshot: str | None = option("--snapshot", "Resume from this .solverstate, or from the newest one.", metavar="FILE|latest")
-    iterations: int | None = iterations_option("Number of iterations; required if the solver has no max_iter.", None)
-    out: str | None = option("-o --out", "Also write the trained weights there; the suffix selects the format.", metavar="FILE")
+    heading: ClassVar[str] = "Several processes"
     engine: str | None = option(
         "--engine", "mpi: train in all processes of mpiexec, each on a shard of the data.", type=click.Choice(["mpi"])
     )
@@ -152,6 +151,22 @@ class TrainOptions(RecordOptions, FindLrOptions, FilmOptions, TrainingOptions):
         "With --engine mpi: how long to wait for the other processes.  [default: 300]",
         type=FiniteRange(min=0, min_open=True),
         metavar="SECONDS",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(RecordOptions, FindLrOptions, FilmOptions, TrainingOptions, ProcessOptions):
+    """The options of train. resume_advice: see SGDSolver."""
+
+    solver: str | None = argument(required=False)
+    solver_option: str | None = option("--solver", "Solver, in place of the argument.", metavar="FILE")
+    weights: tuple[str, ...] = weights_option()
+    out: str | None = option("-o --out", "Also write the trained weights there; the suffix selects the format.", metavar="FILE")
+    iterations: int | None = iterations_option(
+        "Number of iterations; required if the solver has no max_iter.", None, heading=LENGTH
+    )
+    snapshot: str | None = option(
+        "--snapshot", "Resume from this .solverstate, or from the newest one.", metavar="FILE|latest", heading=SNAPSHOTS
     )
     resume_advice: str = ""
 
@@ -166,7 +181,7 @@ def train_command(options: TrainOptions) -> None:
 
     Example:  minicaffe train solver.prototxt --roidb VOC2007 --cfg end2end.yml --weights zf.caffemodel --iterations 70000
 
-    Example:  minicaffe train solver.prototxt --roidb train.json --val val.json --classes names.txt --epochs 20 --patience 5
+    Example:  minicaffe train solver.prototxt --roidb train.json --val val.json --classes classes.txt --epochs 20 --patience 5
 
     Example:  minicaffe train -solver solver.prototxt -snapshot lenet_iter_5000.solverstate
 

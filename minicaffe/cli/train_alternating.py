@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from minicaffe.data.roidb_entry import Roidb
-from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.settings import DetectionSettings, changed_values
 from minicaffe.detection.proposals import proposal_files, proposal_settings, write_proposals
 from minicaffe.errors import Error, pasted
 from minicaffe.files import allowing, replacing, unlinked
@@ -33,7 +33,6 @@ from minicaffe.training.alternating import (
     folder_facts,
     proposals_step,
     roidb_facts,
-    settings_facts,
     stage_files,
     stage_of,
 )
@@ -161,7 +160,7 @@ class StageOptions(TrainOptions):
         """Return the facts that its options add to those of its files."""
         length = {"epochs": self.epochs} if self.epochs else {"iterations": self.stage_iterations}
         given = {"--seed": self.seed_given, "--lr": self.lr, "--classes": self.class_count, "--fork": self.fork}
-        return {**length, **given, **settings_facts(self.settings, unused="TEST")}
+        return {**length, **given, **changed_values(self.settings, unused="TEST")}
 
 
 @with_options(AlternatingOptions)
@@ -262,7 +261,7 @@ class _Training:
         options, roidb = self.options, self.options.annotations[0]
         test_net, settings = Path(options.folder) / RPN_TEST, proposal_settings(options.settings)
         facts = {"net": file_facts(test_net), "images": self.images, "weights": file_facts(weights)}
-        facts |= settings_facts(settings, unused="TRAIN")
+        facts |= changed_values(settings, unused="TRAIN")
         files = proposal_files(roidb, folder)
         if self._is_finished(step, title, facts, f"{step}/*.npy"):
             self.records.check(step, folder_facts(folder, files))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from minicaffe.data.settings import AUGMENTATION, DetectionSettings
 from minicaffe.errors import Error, SettingsError, nearest
@@ -41,6 +41,7 @@ def parts_of(text: str) -> dict[str, Any]:
 class AugmentOptions(SettingsOptions):
     """--cfg, and --augment, which replaces its augmentation."""
 
+    heading: ClassVar[str] = "Data"
     augment: str | None = option(
         "--augment",
         "Change images at random, for nets that begin with RoIData: distort, channel_order, expand, crop, or some of them with"

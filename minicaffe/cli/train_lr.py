@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from minicaffe.training.lr_range import HIGH, ITERATIONS, LOW, LrRangeTest
 from minicaffe.training.plot import write_plot
@@ -24,6 +24,7 @@ UNUSED = (
 class FindLrOptions:
     """--find-lr, --lr-min and --lr-max."""
 
+    heading: ClassVar[str] = "Find a learning rate"
     find_lr: bool = option(
         "--find-lr", f"Propose a learning rate instead of training: the rate grows over --iterations ({ITERATIONS})."
     )
@@ -50,14 +51,14 @@ class FindLrOptions:
 
 
 def report(test: LrRangeTest, plot: str | None) -> None:
-    """Print a test's proposal, and draw it. Raises Error if it found none."""
+    """Draw a test, and print its proposal. Raises Error if it found none."""
+    if plot and len(test.losses) > 2:
+        write_plot(plot, test.draw())
+        echo(f"drawn: {plot}")
     least, steepest = test.least, test.steepest
     if test.ended:
         echo(f"ended after {len(test.losses)} iterations: {test.ended}")
     echo(f"the smoothed loss falls fastest at the rate {test.smoothed_rates[steepest]:.2g}")
     echo(f"the smoothed loss is least at the rate {test.smoothed_rates[least]:.2g}: {test.smoothed[least]:.4g}")
-    if plot:
-        write_plot(plot, test.draw())
-        echo(f"drawn: {plot}")
-    echo("proposal, a tenth of the rate at the least loss:")
+    echo("proposal, the first of these rates, but at most a tenth of the second:")
     echo(f"--lr {test.proposal:g}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from minicaffe.training.plot import Plot
 from minicaffe.training.record_csv import RecordCsv
@@ -15,11 +15,14 @@ from minicaffe.training.solver import SGDSolver
 from .common import check_apart, check_folder, check_png, check_target
 from .options import option
 
+RECORDS = "Plots and records"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecordOptions:
     """--plot, --csv and --tensorboard."""
 
+    heading: ClassVar[str] = RECORDS
     plot: str | None = option(
         "--plot", "Draw losses, scores and the learning rate; drawn again every 10 seconds.", metavar="FILE.png"
     )

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -32,16 +32,21 @@ from .image_options import RoidbOptions
 from .options import FiniteRange, option
 from .terminal import echo, inform, warn
 
+LENGTH, SNAPSHOTS = "Length and rate", "Snapshots and signals"
+"""Headings of options in --help."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SizeOptions(RoidbOptions):
     """--epochs, --batch, --lr, --snapshot-prefix, and --classes, which may also be a number."""
 
+    heading: ClassVar[str] = LENGTH
     classes: str | None = option(
         "--classes",
         "Class names, one per line, or the number of classes with the background. Changes nets with another number.  "
         "[default: the net's; VOC's names for 21, COCO's for 81]",
         metavar="FILE|N",
+        heading="Data",
     )
     epochs: int | None = option(
         "--epochs", "Train until every image was seen this often, in place of max_iter.", type=click.IntRange(1)
@@ -51,7 +56,10 @@ class SizeOptions(RoidbOptions):
     )
     lr: float | None = option("--lr", "Learning rate, in place of base_lr.", type=FiniteRange(0, min_open=True))
     snapshot_prefix: str | None = option(
-        "--snapshot-prefix", "Folder and first part of the name of snapshots, in place of the solver's.", metavar="PREFIX"
+        "--snapshot-prefix",
+        "Folder and first part of the name of snapshots, in place of the solver's.",
+        metavar="PREFIX",
+        heading=SNAPSHOTS,
     )
 
     @property

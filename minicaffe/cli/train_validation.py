@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -22,7 +22,7 @@ from .common import refuse
 from .image_options import read_annotations
 from .options import option
 from .terminal import echo, inform, warn
-from .train_sizes import SizeOptions
+from .train_sizes import SNAPSHOTS, SizeOptions
 
 if TYPE_CHECKING:
     from minicaffe.training.validation import Validated, Validation
@@ -38,6 +38,7 @@ class ValidationOptions(SizeOptions):
     has_test_net: False for a net whose weights alone fit no test net.
     """
 
+    heading: ClassVar[str] = "Validation"
     val: str | None = option(
         "--val", "Images and boxes to validate on, as for --roidb; the best weights go to PREFIX_best.", metavar="FILE|FOLDER"
     )
@@ -57,7 +58,10 @@ class ValidationOptions(SizeOptions):
         "--patience", "Stop after this many validations without a better one.", type=click.IntRange(1)
     )
     keep: int | None = option(
-        "--keep", "Keep only this many snapshots, the newest, and the best weights.  [default: all]", type=click.IntRange(1)
+        "--keep",
+        "Keep only this many snapshots, the newest, and the best weights.  [default: all]",
+        type=click.IntRange(1),
+        heading=SNAPSHOTS,
     )
     has_test_net: bool = True
 
@@ -74,7 +78,8 @@ class ValidationOptions(SizeOptions):
     def validation_images(self, names: Sequence[str]) -> tuple[Roidb, list[str]]:
         """Return the images of --val and the class names. names: those of the training's images. Raises Error."""
         known = names or (read_names(self.class_file) if self.class_file else None)
-        return read_annotations(self.val or "", self.val_split or ("val", "test"), self.val_images, known)
+        splits, skip = self.val_split or ("val", "test"), self.skip_unreadable
+        return read_annotations(self.val or "", splits, self.val_images, known, skip=skip, prefix="--val-")
 
     def start_validation(self, trainer: SGDSolver, names: Sequence[str]) -> Validation | None:
         """Return the validation of --val, or None. names: the classes of the training's images. Raises Error."""

@@ -31,7 +31,7 @@ from minicaffe.data.roidb_entry import (
     images_in,
     whole_size,
 )
-from minicaffe.errors import DataError, in_brackets, unread
+from minicaffe.errors import DataError, UnknownSplitError, first_of, in_brackets, unread
 from minicaffe.files import read_bytes, read_text
 
 ANNOTATIONS, IMAGES, LISTS = "Annotations", "JPEGImages", "ImageSets/Main"
@@ -127,8 +127,10 @@ def _listed(folder: Path, splits: Sequence[str]) -> list[tuple[str, str]]:
     try:
         lines = read_text(listing, "lists").split("\n")
     except FileNotFoundError as error:
-        splits = ", ".join(sorted(path.stem for path in listing.parent.glob("*.txt"))[:8]) or "none"
-        raise DataError(f"{listing}: no such list of images; the folder has these splits: {splits}") from error
+        others = sorted(path.stem for path in listing.parent.glob("*.txt"))
+        kind = UnknownSplitError if others else DataError
+        names = first_of(others) or "none"
+        raise kind(f"{listing}: no such list of images; the folder has these splits: {names}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{listing}: cannot read the list of images: {getattr(error, 'strerror', None) or error}") from error
     found = [(f"{listing}:{number}", words[0]) for number, line in enumerate(lines, 1) if (words := line.split())]

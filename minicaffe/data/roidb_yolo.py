@@ -19,7 +19,7 @@ from typing import Any
 
 from minicaffe.data.roidb_entry import SUFFIXES, Inside, as_boxes, as_classes, images_in, with_background
 from minicaffe.data.roidb_voc import annotated_folder, annotation_files
-from minicaffe.errors import DataError, os_errors_as, read_errors_as
+from minicaffe.errors import DataError, UnknownSplitError, os_errors_as, read_errors_as
 from minicaffe.files import granted, read_bytes, utf8
 from minicaffe.formats.param_str import read_yaml_file
 
@@ -69,7 +69,7 @@ def _folders(folder: Path, splits: Sequence[str]) -> tuple[Path, Path]:
     labels = folder / "labels"
     found = [*named] or ([path.name for path in labels.iterdir() if path.is_dir()] if labels.is_dir() else [])
     if found:
-        raise DataError(f"{folder}: has no {splits[0]}; its splits are {', '.join(sorted(found))}")
+        raise UnknownSplitError(f"{folder}: has no {splits[0]}; its splits are {', '.join(sorted(found))}")
     return _beside(folder, labels) if labels.is_dir() else (folder, folder)
 
 

@@ -258,6 +258,14 @@ def changed(settings: DetectionSettings) -> list[str]:
     return keys
 
 
+def changed_values(settings: DetectionSettings, unused: str) -> dict[str, Any]:
+    """Return the settings that differ from the defaults: {"TRAIN.BG_THRESH_LO": 0.0}. unused: the group without effect."""
+    groups: dict[str, DetectionSettings | TrainSettings | TestSettings] = {"": settings}
+    groups |= {"TRAIN": settings.train, "TEST": settings.test}
+    keys = [key.rpartition(".") for key in changed(settings) if key != "TRAIN.SNAPSHOT_ITERS"]
+    return {f"{group}{dot}{name}": getattr(groups[group], name.lower()) for group, dot, name in keys if group != unused}
+
+
 T = TypeVar("T", DetectionSettings, TrainSettings, TestSettings)
 
 

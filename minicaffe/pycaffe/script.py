@@ -16,7 +16,8 @@ import logging
 import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -89,15 +90,14 @@ def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, c
     restore_old_names()
     if sys.platform == "linux" and multiprocessing.get_start_method(allow_none=True) is None:
         multiprocessing.set_start_method("fork")  # Python 3.14 starts new processes by default, in which `import caffe` fails
-    if cpu:
-        _stay_on_cpu()
     sys.argv = [name, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.realpath(name)))  # as python does
     logger = logging.getLogger("minicaffe")
     level, handlers = logger.level, logger.handlers[:]
     init_log()
     try:
-        return _run(code, name)
+        with _staying_on_cpu() if cpu else nullcontext():
+            return _run(code, name)
     finally:  # another command may follow in this process
         logger.setLevel(level)
         logger.handlers[:] = handlers
@@ -156,12 +156,19 @@ def _run(code: CodeType, name: str) -> dict[str, Any]:
     return main.__dict__
 
 
-def _stay_on_cpu() -> None:
-    """Make set_mode_gpu and set_device do nothing for scripts."""
+@contextmanager
+def _staying_on_cpu() -> Iterator[None]:
+    """In the block, make set_mode_gpu and set_device do nothing for scripts."""
 
     def ignored(*arguments: Any) -> None:
         """Do nothing: the command line selected the CPU."""
 
-    for name in ("set_mode_gpu", "set_device"):
-        setattr(minicaffe, name, ignored)
-        setattr(sys.modules["minicaffe.pycaffe"], name, ignored)  # also serves as caffe.pycaffe and caffe._caffe
+    places = (minicaffe, sys.modules["minicaffe.pycaffe"])  # the latter also serves as caffe.pycaffe and caffe._caffe
+    before = [(place, name, getattr(place, name)) for place in places for name in ("set_mode_gpu", "set_device")]
+    for place, name, _ in before:
+        setattr(place, name, ignored)
+    try:
+        yield
+    finally:
+        for place, name, value in before:
+            setattr(place, name, value)

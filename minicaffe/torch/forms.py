@@ -216,9 +216,9 @@ def split(layer: Split, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
     return lambda x: (x,) * len(top)
 
 
-@torch_form(Scale)
-def scale(layer: Scale, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
-    return weights.Scale(layer, len(bottom) == 2)
+@torch_form(Bias, Scale)
+def scale(layer: Scale, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
+    return (written_module if layer.blobs else written)(layer, bottom, top)
 
 
 @torch_form(BN, CuDNNBatchNorm)
@@ -304,7 +304,6 @@ def _neighbours(low: Tensor, high: Tensor, share: Tensor) -> tuple[tuple[Tensor,
 
 
 MODULES: dict[type[Layer], Callable[[Any], nn.Module | Step]] = {
-    Bias: weights.Bias,
     Dropout: weights.Dropout,
     EuclideanLoss: losses.euclidean_loss,
     InnerProduct: weights.InnerProduct,

@@ -98,39 +98,6 @@ class Parameter(Weighted):
         return self.weight
 
 
-def along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
-    """Return weight reshaped to broadcast along x's axes from axis on."""
-    start = axis % x.ndim if weight.ndim else 0
-    # Ones for the axes after it, so that it broadcasts.
-    return weight.reshape(weight.shape + (1,) * (x.ndim - start - weight.ndim))
-
-
-class Scale(Weighted):
-    """Scale; a second bottom is the scale, and a learnt blob then the bias."""
-
-    def __init__(self, layer: Layer, second: bool) -> None:
-        self.names = ("bias",) if second else ("weight", "bias")
-        super().__init__(layer)
-        self.axis = layer.param.scale_param.axis
-
-    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
-        y = x * along(self.weight if scale is None else scale, x, self.axis)
-        return y if self.bias is None else y + along(self.bias, x, self.axis)
-
-
-class Bias(Weighted):
-    """Bias; a second bottom is the bias."""
-
-    names = ("bias",)
-
-    def __init__(self, layer: Layer) -> None:
-        super().__init__(layer)
-        self.axis = layer.param.bias_param.axis
-
-    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        return x + along(self.bias if bias is None else bias, x, self.axis)
-
-
 class BatchNorm(nn.Module):
     """BatchNorm with Caffe's running sums as buffers: mean_sum, variance_sum, factor.
 

@@ -28,9 +28,11 @@ from minicaffe.layers.loss.softmax import Softmax
 from minicaffe.layers.shape.rearranged import Rearranged
 from minicaffe.net import Net
 from minicaffe.pycaffe_net import gradient_from, way_to
+from minicaffe.reads import Axis
 
 from .explanations.explanation import SHARE, SumExplanation
 from .explanations.terms import Terms, number, place
+from .receptive_fields import reads_of
 from .trace import colours, on_scale
 from .trace_facts import MOST_CLASSES, detection_score, names_of
 
@@ -216,19 +218,54 @@ def class_map(net: Net, layer: str, score: Score, at: Sequence[int] | None = Non
 
 def _check_maps(net: Net, i: int, score: Score, way: Sequence[Node]) -> None:
     """Raise Error unless the first top of layer i has maps of the image, on which the score depends."""
-    layer, inputs = net.layers[i], image_inputs(net)
-    shape = net.nodes[i].tops[0].shape if net.nodes[i].tops else ()
-    fit = [node.layer for node in way[1:] if node.bottoms and _has_maps(net, node.tops[0].shape, inputs)]
-    fit = [other for other in fit if not other.only_shares and not isinstance(other, Rearranged)]  # no Split or Permute
-    hint = f': name another layer, such as "{fit[0].name}"' if fit else ""
-    if not _has_maps(net, shape, inputs):
-        raise layer.error(f"a class activation map needs maps of the image (N, C, H, W), but its top has shape {shape}{hint}")
-    if i >= score.layer or not any(node is net.nodes[i] for node in way):
-        raise layer.error(f"{score.words} does not depend on it{hint}")
+    layer, shape = net.layers[i], net.nodes[i].tops[0].shape if net.nodes[i].tops else ()
+    on_way = [k for k in range(score.layer) if any(net.nodes[k] is node for node in way)]
+    fit = [k for k in on_way if net.nodes[k].bottoms and not net.layers[k].only_shares and _has_maps(net, k)]
+
+    def hint(able: Sequence[int]) -> str:
+        return f': name another layer, such as "{net.layers[able[-1]].name}"' if able else ""
+
+    if not _has_maps(net, i):
+        but = "but it moves their cells" if _has_shape(net, shape) else f"but its top has shape {shape}"
+        before = [k for k in fit if k < i] or fit
+        raise layer.error(f"a class activation map needs maps of the image (N, C, H, W), {but}{hint(before)}")
+    if i not in on_way:
+        raise layer.error(f"{score.words} does not depend on it{hint(fit)}")
 
 
-def _has_maps(net: Net, shape: Sequence[int], inputs: Sequence[str]) -> bool:
+def _has_maps(net: Net, i: int) -> bool:
+    """Return whether the first top of layer i has maps of the images, and each cell lies where its pixels do."""
+    node, moves = net.nodes[i], list[Node]()
+    if not node.tops or not _has_shape(net, node.tops[0].shape):
+        return False
+    while node.bottoms:
+        if node.layer.only_shares or isinstance(node.layer, Rearranged):
+            moves.append(node)
+        elif node.bottoms[0].shape != node.tops[0].shape or reads_of(node, 0, 0) != (Axis(), Axis()):
+            break  # it may compute with other cells
+        node = net.nodes[i := _writer(net, node.bottom_names[0], i)]
+    shape = moves[-1].bottoms[0].shape if moves else ()
+    if len(shape) != 4:
+        return not moves
+    rows, columns = (np.broadcast_to(places, shape) for places in np.ogrid[: shape[2], : shape[3]])
+    return _are_places(rows, moves, 2) and _are_places(columns, moves, 3)
+
+
+def _are_places(places: NDArray[np.intp], moves: Sequence[Node], axis: int) -> bool:
+    """Return whether the places (N, C, H, W) of numbers on an axis are in order after layers that move the numbers."""
+    length, moved = places.shape[axis], np.ascontiguousarray(places)
+    for node in reversed(moves):
+        view = node.layer.arranged(moved) if isinstance(node.layer, Rearranged) else moved
+        moved = np.ascontiguousarray(view).reshape(node.tops[0].shape)
+    now = moved.shape[axis]
+    scale = min(length, now)  # a layer such as PixelShuffle changes the size
+    ordered = (np.arange(now) * scale // now).reshape(-1, *[1] * (3 - axis))
+    return bool((moved * scale // length == ordered).all())
+
+
+def _has_shape(net: Net, shape: Sequence[int]) -> bool:
     """Return whether a shape is that of maps of the images: maps of rois have another number of items."""
+    inputs = image_inputs(net)
     images = net.blobs[inputs[0]].shape[0] if inputs else 1
     return len(shape) == 4 and shape[0] == images and shape[2] * shape[3] > 1
 

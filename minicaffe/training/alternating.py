@@ -22,7 +22,7 @@ import numpy as np
 
 from minicaffe.data.roidb import image_name
 from minicaffe.data.roidb_entry import Entry
-from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettings, changed
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.data.state_fields import MISFITS
 from minicaffe.errors import DataError, Error, os_errors_as, read_errors_as
 from minicaffe.files import opened, read_text, replacing, unlinked
@@ -156,14 +156,6 @@ def roidb_facts(roidb: Sequence[Entry], source: str) -> Facts:
         for part in ("boxes", "gt_classes"):
             digest.update(np.asarray(entry[part], float).tobytes())
     return {"file": f"{source}, {len(roidb)} images", "sha256": digest.hexdigest()}
-
-
-def settings_facts(settings: DetectionSettings, unused: str) -> Facts:
-    """Return the settings that differ from the defaults: {"TRAIN.BG_THRESH_LO": 0.0}. unused: the group without effect."""
-    groups: dict[str, DetectionSettings | TrainSettings | TestSettings] = {"": settings}
-    groups |= {"TRAIN": settings.train, "TEST": settings.test}
-    keys = [key.rpartition(".") for key in changed(settings) if key != "TRAIN.SNAPSHOT_ITERS"]
-    return {f"{group}{dot}{name}": getattr(groups[group], name.lower()) for group, dot, name in keys if group != unused}
 
 
 RECORDS = "stages.json"

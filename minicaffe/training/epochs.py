@@ -35,9 +35,14 @@ class Epoch:
         """The iterations that read every image once, rounded up."""
         return self.iterations_of(1)
 
+    @property
+    def per_iteration(self) -> int:
+        """The images of an iteration."""
+        return self.batch * self.iter_size * self.ranks
+
     def iterations_of(self, epochs: int) -> int:
         """Return the iterations of some epochs, rounded up."""
-        return -(-epochs * self.images // (self.batch * self.iter_size * self.ranks))
+        return -(-epochs * self.images // self.per_iteration)
 
 
 def epoch_of(solver: SGDSolver) -> Epoch | None:

@@ -112,6 +112,7 @@ def check_gradient(
     return check_layer_gradient(built, bottom, top, bottom_indices=bottom_indices, **options)
 
 
+@rng.aside()
 def check_layer_gradient(  # noqa: PLR0913 - public, by keyword
     layer: Layer,
     bottom: Sequence[Blob],

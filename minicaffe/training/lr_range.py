@@ -2,12 +2,13 @@
 
     rate_i = low * (high / low)^(i / (N - 1))                      iteration i = 0 ... N - 1
     mean_i = beta * mean_{i-1} + (1 - beta) * loss_i,  smoothed_i = mean_i / (1 - beta^{i+1}),  beta = 1 - 10 / N
-    proposal = a tenth of the rate at which the smoothed loss is least
+    proposal = the rate at which the smoothed loss falls fastest, but at most a tenth of the rate at which it is least
 
 The rate of a smoothed loss is the mean, over the same iterations with the same weights, of the logarithms of the rates.
 The test ends when the smoothed loss is 4 times its least value, or the loss is not finite.
 Source: Smith 2015, "Cyclical Learning Rates for Training Neural Networks", section 3.3, where the rate grows linearly. The
 exponential growth, the smoothed loss, the factor 4 and the tenth are Gugger's, "How Do You Find A Good Learning Rate", 2018.
+The rate of the fastest fall is fastai's lr_steep. On few images, or with clipped gradients, the least loss lies far above it.
 """
 
 from __future__ import annotations
@@ -133,21 +134,32 @@ class LrRangeTest:
     @property
     def least(self) -> int:
         """The index of the least smoothed loss. Raises Error if there is no such minimum."""
+        if self.problem:
+            raise Error(self.problem)
+        return self._place
+
+    @property
+    def _place(self) -> int:
+        return self._skipped + int(self.smoothed[self._skipped :].argmin())
+
+    @property
+    def problem(self) -> str:
+        """The reason for no proposal and the next step, or ""."""
         smoothed = self.smoothed
         if len(smoothed) <= 2 * self._skipped:
             reason = self.ended or "it was stopped"
-            raise Error(f"the test ended after {len(smoothed)} iterations, as {reason}: {self._smaller}")
-        place = self._skipped + int(smoothed[self._skipped :].argmin())
+            return f"the test ended after {len(smoothed)} iterations, as {reason}: {self._smaller}"
+        place = self._place
         if place <= self._skipped + 1:
-            raise Error(f"the loss never fell: {self._smaller}, or start from other weights")
+            return f"the loss never fell: {self._smaller}, or start from other weights"
         first, last = smoothed[self._skipped], smoothed[place]
         if first - last < SURE * self._noise(place):
             fell = f"from {first:.4g} to {last:.4g}"
             more = "more iterations, a larger batch, or a higher last rate (--lr-max)"
-            raise Error(f"the loss fell no further than its noise, {fell}: give {more}")
+            return f"the loss fell no further than its noise, {fell}: give {more}"
         if place == len(smoothed) - 1 and not self.ended:
-            raise Error(f"the loss still falls at the rate {self.smoothed_rates[-1]:.2g}: give a higher last rate (--lr-max)")
-        return place
+            return f"the loss still falls at the rate {self.smoothed_rates[-1]:.2g}: give a higher last rate (--lr-max)"
+        return ""
 
     def _noise(self, until: int) -> float:
         """Return the standard deviation of the smoothed loss, from that of the losses before an index."""
@@ -163,18 +175,19 @@ class LrRangeTest:
 
     @property
     def proposal(self) -> float:
-        """A tenth of the rate at the least smoothed loss, with 2 digits."""
-        return float(f"{self.smoothed_rates[self.least] / MARGIN:.1e}")
+        """The rate of the fastest fall, but at most a tenth of that of the least smoothed loss, with 2 digits."""
+        rates = self.smoothed_rates
+        return float(f"{min(rates[self.steepest], rates[self.least] / MARGIN):.1e}")
 
     @property
     def _smaller(self) -> str:
         return "give a smaller first rate (--lr-min)"
 
     def draw(self) -> Image.Image:
-        """Return the loss by rate as a picture, with the proposal."""
+        """Return the loss by rate as a picture, with the proposal or the reason for none. It needs 3 losses."""
         chart = Chart(1000, 520)
-        rates, smoothed, least, stroke = self.smoothed_rates, self.smoothed, self.least, colour(3)
-        part = smoothed[self._skipped : least + 1]
+        rates, smoothed, stroke = self.smoothed_rates, self.smoothed, colour(3)
+        part = smoothed if self.problem else smoothed[self._skipped : self.least + 1]
         margin = 0.25 * float(np.ptp(part))
         y = linear_axis(max(float(part.min()) - margin, 0.0), float(part.max()) + margin)
         panel = Panel(chart, (70, 80, 960, 460), log_axis(self.low, float(self.rates[-1])), y, "loss (bold: smoothed)")
@@ -184,11 +197,14 @@ class LrRangeTest:
         chart.text(515, 490, "learning rate, logarithmic", "ma")
         panel.line(self.rates[1:], self.losses[1:], light(stroke, 0.65), 1)
         panel.line(rates[1:], smoothed[1:], stroke, 3)
+        if self.problem:
+            chart.text(78, 94, f"no proposal: {self.problem.partition(':')[0]}", "lm", colour=colour(1))
+            return chart.image()
         ((across, _),) = panel.places([self.proposal], [y.low]).tolist()
         chart.line([(across, 80), (across, 460)], colour(1), 2)
         where, anchor = (across + 8, "lm") if across < 515 else (across - 8, "rm")
-        chart.text(where, 94, f"--lr {self.proposal:g}: a tenth of the rate at the least loss", anchor, colour=colour(1))
-        for place, text in ((self.steepest, "falls fastest"), (least, "least")):
+        chart.text(where, 94, f"--lr {self.proposal:g}", anchor, colour=colour(1))
+        for place, text in ((self.steepest, "falls fastest"), (self.least, "least")):
             ((x, down),) = panel.places(rates[place : place + 1], smoothed[place : place + 1]).tolist()
             chart.dot(x, down, INK, 6, hole=PAPER)
             chart.text(x - 10, down + 14, f"{text}, at {rates[place]:.2g}", "rm")

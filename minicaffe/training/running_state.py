@@ -8,6 +8,7 @@ It is JSON in a field of the .solverstate that Caffe skips (in HDF5, a dataset):
     ranks       with several ranks: each rank's generator, and the states in train that differ from rank 0's
     unfolded    the exact weights of layers that the .caffemodel holds folded (target_scaling.py)
     validation  with a validation: its best value and its progress (validation.py)
+    settings    the rate, the batch and the detection settings, to report those that a resumed training changes
     snapshots   if old snapshots are removed: the iterations of those that are left, this one included
 
 LastIteration keeps it after the last complete iteration, while tests and the next iteration run. A failing iteration has drawn
@@ -39,7 +40,7 @@ from minicaffe.net import Net
 State = dict[str, Any]
 STATE = "its state of random numbers and data"
 PARTS = {"generator", "train", "test", "losses"}
-VALIDATION, SNAPSHOTS = "validation", "snapshots"
+VALIDATION, SETTINGS, SNAPSHOTS = "validation", "settings", "snapshots"
 
 
 def running_state(net: Net, test_nets: Sequence[Net], losses: deque[float]) -> State:

@@ -9,6 +9,7 @@ Source: Caffe's solver.cpp and solvers/sgd_solver.cpp.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -24,9 +25,9 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Arrays, Blob
 from minicaffe.cuda.updates import Rule
-from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.settings import DetectionSettings, changed_values
 from minicaffe.data.state_fields import MOST, Fields
-from minicaffe.errors import DataError, SolverError, os_errors_as, pasted
+from minicaffe.errors import DataError, SolverError, on_one_line, os_errors_as, pasted, shortened
 from minicaffe.files import granted, unlinked
 from minicaffe.formats.prototxt import NetFile, read_solver
 from minicaffe.formats.upgrade import upgrade_solver
@@ -38,10 +39,22 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.rng import set_random_seed
 
 from . import snapshots, solver_nets, updates
+from .epochs import epoch_of
 from .exchange import Exchange
 from .lr_policy import Plateau, check_policy, learning_rate
 from .record import Record
-from .running_state import SNAPSHOTS, VALIDATION, LastIteration, State, add_note, misfits, restore_running_state, running_state
+from .running_state import (
+    SETTINGS,
+    SNAPSHOTS,
+    VALIDATION,
+    LastIteration,
+    State,
+    add_note,
+    encoded_state,
+    misfits,
+    restore_running_state,
+    running_state,
+)
 from .signals import Action, Request, stronger
 from .solver_log import SolverLog, net_outputs
 from .target_scaling import folded
@@ -72,7 +85,8 @@ class Progress:
         The learning rate of the next update, as in the log's line of this iteration; at the end, of the last update.
         With lr_policy "plateau" the next loss may still lower it.
     rate : float
-        Iterations per second since step or solve began.
+        Iterations per second since step or solve began, from the second iteration on without the first, which compiles
+        and fills queues.
     """
 
     iteration: int
@@ -348,9 +362,9 @@ class SGDSolver:
         self._log.end(self.iter)
 
     def _iterate(self, iterations: int) -> None:
-        start, began = self.iter, time.perf_counter()
+        start, began, end = self.iter, time.perf_counter(), self.iter + iterations
         self._last = LastIteration(self.net)  # loaded weights may have changed the blobs
-        while self.iter < start + iterations:
+        while self.iter < end:
             self._last.keep(self._running_state())
             if self._due(self.param.test_interval) and (self.iter or self.param.test_initialization):
                 self.test_all()
@@ -358,7 +372,10 @@ class SGDSolver:
                     break
             lr = self.lr
             self._iteration()
-            rate = (self.iter - start) / max(time.perf_counter() - began, 1e-9)
+            now = time.perf_counter()
+            rate = (self.iter - start) / max(now - began, 1e-9)
+            if self.iter == end - iterations + 1:
+                start, began = self.iter, now
             lr = lr if self.iter == self._stop_at else self.lr  # there is no next update
             for report in self._progress:
                 report(Progress(self.iter, self.smoothed_loss, self._losses[-1], lr, rate))
@@ -487,7 +504,7 @@ class SGDSolver:
             The path of the .caffemodel.
         """
         self.exchange.check_weights(self)
-        running = self.exchange.states(self._last.state or self._running_state())
+        running = {**self.exchange.states(self._last.state or self._running_state()), SETTINGS: self._settings_state()}
         if self.exchange.rank:
             return snapshots.paths(self.param, self.iter)[0]
         if self.keep:
@@ -568,6 +585,8 @@ class SGDSolver:
         if running:
             with misfits(path):
                 fields = Fields(running)
+                if SETTINGS in fields:
+                    self._report_changes(fields.inner(SETTINGS).values)
                 if self.validation and VALIDATION in fields:
                     self.validation.restore(fields.inner(VALIDATION))
                 self._snapshots = fields.wholes(SNAPSHOTS, 0, MOST) if SNAPSHOTS in fields else []
@@ -583,6 +602,23 @@ class SGDSolver:
     def _running_state(self) -> State:
         state = running_state(self.net, self.test_nets, self._losses)
         return {**state, VALIDATION: self.validation.state()} if self.validation else state
+
+    def _settings_state(self) -> State:
+        """Return the settings that decide what is learned, as JSON."""
+        param, epoch = self.param, epoch_of(self)
+        rates = ("base_lr", "momentum", "weight_decay", "clip_gradients")
+        found = {name: float(f"{getattr(param, name):g}") for name in rates}  # 0.05, not 0.05000000074505806
+        found["batch"] = epoch.per_iteration if epoch else param.iter_size
+        state: State = json.loads(encoded_state(found | changed_values(self.settings, unused="TEST")))
+        return state
+
+    def _report_changes(self, before: State) -> None:
+        """Log the settings that differ from those of a snapshot."""
+        now, default = self._settings_state(), "the default"
+        pairs = {name: (before.get(name, default), now.get(name, default)) for name in dict.fromkeys([*before, *now])}
+        if changes := ", ".join(f"{name} {was} (now {given})" for name, (was, given) in pairs.items() if was != given):
+            text = shortened(on_one_line(changes))
+            logger.warning("The snapshot was trained with %s. To continue as before, repeat its options.", text)
 
     def _make_snapshot_folder(self) -> None:
         folder = Path(self.param.snapshot_prefix).parent

@@ -39,30 +39,27 @@ def saved(opened: Opened, what: str, kind: str) -> tuple[str, bytes]:
 
 INSPECTOR = "#layer=psroipooled_cls_rois&roi=3&channel=1&bin=0,2"
 FIGURES = {
-    "the channels": ("#layer=relu8", "Shapes-R-FCN-relu8-forward", "layer relu8 (ReLU), Forward, the channels"),
-    "the filters": ("#layer=conv1", "Shapes-R-FCN-conv1-forward", "layer conv1 (Convolution), Forward, the filters"),
-    "the ROI inspector": (
-        INSPECTOR,
-        "Shapes-R-FCN-psroipooled-cls-rois-forward",
-        "layer psroipooled_cls_rois (PSROIPooling), Forward, the ROI inspector",
+    "the channels of conv8 (top data)": ("#layer=relu8", "layer relu8 (ReLU), Forward, the channels of conv8 (top data)"),
+    "the filters of weight (learned)": (
+        "#layer=conv1",
+        "layer conv1 (Convolution), Forward, the filters of weight (learned)",
     ),
-    "the detections": (
-        "#layer=conv1&view=result&detection=3",
-        "Shapes-R-FCN-detections",
-        "the detections, detection 3 and where it comes from",
-    ),
-    "the proposals": ("#layer=proposal", "Shapes-R-FCN-proposal-forward", "layer proposal (Python), Forward, the proposals"),
+    "the ROI inspector": (INSPECTOR, "layer psroipooled_cls_rois (PSROIPooling), Forward, the ROI inspector"),
+    "the detections": ("#layer=conv1&view=result&detection=3", "the detections, detection 3 and where it comes from"),
+    "the proposals": ("#layer=proposal", "layer proposal (Python), Forward, the proposals"),
 }
 
 
 @pytest.mark.parametrize("what", FIGURES)
 def test_a_figure(page: Path, open_page: Open, what: str) -> None:
-    address, name, caption = FIGURES[what]
+    address, caption = FIGURES[what]
+    name = "-".join(re.findall(r"[a-zA-Z0-9]+", f"Shapes R-FCN, {caption}"))
     opened = open_page(page, address=address)
-    if what == "the filters":  # drawn when they are seen
+    if "(learned)" in what:  # drawn when they are seen
         opened.page.locator("[data-role=learned]").first.scroll_into_view_if_needed()
-    drawn = {"the ROI inspector": ".overlay", "the detections": ".walk", "the filters": "[data-role=learned] canvas"}
-    opened.page.locator(drawn.get(what, "#panel canvas")).first.wait_for(state="attached")
+    drawn = {"the ROI inspector": ".overlay", "the detections": ".walk"}
+    canvas = "[data-role=learned] canvas" if "(learned)" in what else "#panel canvas"
+    opened.page.locator(drawn.get(what, canvas)).first.wait_for(state="attached")
     opened.page.wait_for_timeout(300)
     file, svg = saved(opened, what, "SVG")
     assert file == f"{name}.svg"
@@ -81,8 +78,22 @@ def test_a_figure(page: Path, open_page: Open, what: str) -> None:
     assert len(np.unique(np.asarray(image.convert("L")))) > 50  # it is not blank
 
 
+def test_each_figure_of_a_layer_has_its_own_name(page: Path, open_page: Open) -> None:
+    opened = open_page(page, address="#layer=conv1")
+    buttons = opened.page.locator(".save-figure").get_by_text("SVG")
+    buttons.first.wait_for()
+    names = []
+    for button in buttons.all():
+        button.scroll_into_view_if_needed()
+        opened.page.wait_for_timeout(300)
+        with opened.page.expect_download() as download:
+            button.click()
+        names.append(download.value.suggested_filename)
+    assert len(names) > 2 and len(set(names)) == len(names), names
+
+
 BARS = {
-    "the channels": ("#layer=conv1", '[data-role="top data"] .tiles-view'),
+    "the channels of conv1 (top data)": ("#layer=conv1", '[data-role="top data"] .tiles-view'),
     "the ROI inspector": (INSPECTOR, ".inspector .views"),
 }
 

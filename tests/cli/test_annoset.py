@@ -86,6 +86,18 @@ def test_a_database_gives_the_batches_of_its_annotations(flags: list[str]) -> No
     assert same(batches(net, 4), batches(net_of(source % "db"), 4))
 
 
+def test_missing_images() -> None:
+    Path("b.jpeg").unlink()
+    result = run("convert-annoset", "coco.json", "db")
+    ways = "(--images gives another folder, --skip-unreadable leaves them out)"
+    assert result.exit_code == 1 and f"coco.json: images missing: 1 of 3; . has no b.jpeg {ways}\n" in result.stderr
+    result = run("convert-annoset", "coco.json", "db", "--skip-unreadable")
+    assert result.exit_code == 0 and result.stdout == "db: 2 images, 4 boxes, 1 left out\n", result.output
+    Path("empty").mkdir()
+    result = run("convert-annoset", "coco.json", "db2", "--skip-unreadable", "--images", "empty")
+    assert "images missing: 3 of 3; empty has no a.jpg (--images gives another folder)\n" in result.stderr
+
+
 def test_leveldb_holds_the_same() -> None:
     pytest.importorskip("plyvel", reason="the extra minicaffe[leveldb] is not installed")
     for backend in ("lmdb", "leveldb"):

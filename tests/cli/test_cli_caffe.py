@@ -21,14 +21,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minicaffe
-from minicaffe import Net, errors, set_random_seed
+from minicaffe import Net, errors, set_random_seed, threads
+from minicaffe.aliases import allowed_folders
 from minicaffe.cli import CAFFE, COMMANDS, HIDDEN, main, train
 from minicaffe.cli.doctor import blas_name
+from minicaffe.cli.groups import use_device
 from minicaffe.cli.install_caffe_command import MARK, TOOLS, install, scripts
 from minicaffe.cli.options import TOOL_FLAGS, translate
-from minicaffe.cuda import blas
+from minicaffe.cuda import blas, device
 from minicaffe.cuda.device import current
 from minicaffe.errors import Error
+from minicaffe.layers.python import python as python_layers
 from minicaffe.mode import TEST, gpu_mode
 from minicaffe.scaling.batch.rules import Rules
 from minicaffe.threads import available_cores
@@ -197,6 +200,24 @@ def test_device_options_are_checked(folder: Path, options: list[str], message: s
     assert not gpu_mode()
 
 
+def test_a_command_leaves_threads_and_modules_as_they_were(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_was_set", False)
+    (folder / "mine.py").write_text("")
+    before = threads.get_num_threads(), threads.is_set(), python_layers._allowed.copy(), allowed_folders.copy()
+    options = ["--threads", before[0] + 1, "--allow-module", "mine"]
+    result = run("time", "net.prototxt", "--iterations", 1, *options)
+    assert result.exit_code == 0, result.output
+    assert (threads.get_num_threads(), threads.is_set(), python_layers._allowed, allowed_folders) == before
+
+
+def test_a_command_leaves_the_choice_of_a_gpu_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_device", lambda ordinal: ordinal)
+    with click.Context(main):
+        use_device("gpu:3", None)
+        assert gpu_mode() and device._ordinal == 3
+    assert not gpu_mode() and not device.is_chosen()
+
+
 def test_auto_runs_on_the_cpu_and_says_so(folder: Path, no_gpu: None) -> None:
     result = run("time", "net.prototxt", "--device", "auto", "--iterations", "1")
     assert result.exit_code == 0, result.output
@@ -276,7 +297,7 @@ def test_tf32_without_a_gpu(folder: Path, arguments: list[object], advice: str, 
 
 @pytest.mark.gpu
 def test_tf32_in_a_script(folder: Path) -> None:
-    """In a process of its own: a script's process allows every Python module."""
+    """In a process of its own: a script's process has NumPy's old names."""
     Path("script.py").write_text("from minicaffe.cuda import blas\nprint('allowed', blas.tf32_allowed())\n")
     for options, said in ((["--tf32"], "allowed True"), ([], "allowed False")):
         command = [sys.executable, "-m", "minicaffe", "script", *options, "script.py"]

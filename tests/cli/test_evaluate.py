@@ -191,7 +191,8 @@ def test_coco_without_a_detection() -> None:
         (["scene.json", "-o", "scene.json"], "--out scene.json: this is an input, and would be replaced"),
         (["scene.json", "--images", "nowhere"], "--images nowhere: no such folder"),
         (["broken.json"], "broken.png"),
-        (["elsewhere.json"], "there/gone.png, is missing: give the folder of the images with --images"),
+        (["elsewhere.json"], "elsewhere.json: images missing: 1 of 1; there has no gone.png (--images gives another folder)"),
+        (["voc", "--split", "val"], "the folder has these splits: test (--split NAME selects one)"),
         (["voc"], "give other names with --classes FILE, one per line"),
     ],
 )

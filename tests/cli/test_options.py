@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import click
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from minicaffe import Net
+from minicaffe import Net, cli
 from minicaffe.cli import COMMANDS, command_of, main
 from minicaffe.cli.options import argument, option, with_options
 from minicaffe.mode import TEST
@@ -65,6 +66,7 @@ def test_a_command_is_a_function_of_one_object_and_short(name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
+    heading: ClassVar[str] = "Sizes"
     size: int = option("-s --size", "Pixels.", default=3)
     kind: str = "plain"
 
@@ -74,7 +76,7 @@ class Options(Base):
     files: tuple[str, ...] = argument()
     names: tuple[str, ...] = option("--name", "Names.")
     loud: bool = option("--loud", "Loud.")
-    rate: float | None = option("--rate", "Rate.")
+    rate: float | None = option("--rate", "Rate.", heading="Speed")
     kind: str = option("--kind", "Kind.", default="own")
 
 
@@ -88,6 +90,27 @@ def test_the_annotations_decide() -> None:
     assert CliRunner().invoke(command, []).exit_code == 0
     assert seen[1] == Options(files=(), names=(), loud=False, rate=None, kind="own", size=3)
     assert CliRunner().invoke(command, ["--size", "many"]).exit_code == 2
+
+
+HELP = """
+Options:
+  --name TEXT       Names.
+  --loud            Loud.
+  --kind TEXT       Kind.  [default: own]
+
+Speed:
+  --rate X          Rate.
+
+Sizes:
+  -s, --size N      Pixels.  [default: 3]
+
+All commands:
+  --allow PATH|URI"""
+
+
+def test_help_lists_the_options_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "command_of", lambda name: with_options(Options)(print))
+    assert HELP in CliRunner().invoke(main, ["train", "--help"]).output
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from PIL import Image
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
+from minicaffe.cli.segment import _with_variance
 from minicaffe.data.drawings import palette
 
 NET = """input: "data" input_shape { dim: 2 dim: 3 dim: 10 dim: 12 }
@@ -221,6 +222,27 @@ def test_samples_give_the_mean_and_the_variance(folder: Path) -> None:
     x = np.array([0.4, 2.4, 0.3])  # of most pixels: each value is 4/3 x or 0
     expected = float((x**2).mean() / 3)
     assert found["variance"]["mean"] == pytest.approx(expected, rel=0.2) and found["variance"]["largest"] > expected
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_picture_of_a_tiny_variance(folder: Path) -> None:
+    """float32 rounds the variance 1e-50 to 0."""
+    Path("bayesian.prototxt").write_text(BAYESIAN)
+    net = Net("deploy.prototxt", TEST, weights="net.caffemodel")
+    net.params["score"][0].data[...] *= 1e-25
+    net.save("tiny.caffemodel")
+    result = run("bayesian.prototxt", "tiny.caffemodel", "photo.png", "--out", "out", *MEAN, "--samples", "5")
+    assert result.exit_code == 0, result.output
+    with Image.open("out/photo_variance.png") as picture:
+        assert np.asarray(picture).max() == 255
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_photo_that_skips_the_pixels_that_vary() -> None:
+    variance = np.zeros((2, 9, 15))
+    variance[:, 0, 0] = 1
+    values, _, drawn = _with_variance(({}, [], {}), variance, np.zeros((1, 3, 3), np.uint8))
+    assert values["variance"]["largest"] == 1 and not np.asarray(drawn["_variance.png"]).any()
 
 
 def test_each_image_has_its_own_samples(folder: Path) -> None:

@@ -67,6 +67,15 @@ def test_the_others_are_trained_on_if_unreadable_ones_are_skipped(folder: Path) 
     assert (folder / "solver_iter_9.caffemodel").is_file()
 
 
+def test_missing_images(folder: Path) -> None:
+    Path("3.jpg").unlink()
+    result = run(*COMMAND, "--no-check")
+    ways = "(--images gives another folder, --skip-unreadable leaves them out)"
+    assert result.exit_code == 1 and f"roidb.json: images missing: 1 of 5; . has no 3.jpg {ways}\n" in result.output
+    result = run(*COMMAND, "--skip-unreadable")
+    assert result.exit_code == 0 and "roidb.json: 4 images, 2 classes" in result.output, result.output
+
+
 def test_without_the_check_the_error_leaves_a_snapshot(folder: Path) -> None:
     truncate("3.jpg")
     result = run(*COMMAND, "--no-check", "--seed", 1)

@@ -124,7 +124,9 @@ def test_find_lr_proposes_a_rate_and_changes_nothing(folder: Path) -> None:
     assert "--find-lr: 40 iterations, the rate grows from 0.0001 to 10000" in result.output
     found = re.search(r"^the smoothed loss is least at the rate (\S+): ", result.stdout, re.MULTILINE)
     option, rate = result.stdout.splitlines()[-1].split()
-    assert found and option == "--lr" and float(rate) == pytest.approx(float(found[1]) / 10, rel=0.1)
+    steepest = re.search(r"^the smoothed loss falls fastest at the rate (\S+)$", result.stdout, re.MULTILINE)
+    assert found and steepest and option == "--lr"
+    assert float(rate) == pytest.approx(min(float(steepest[1]), float(found[1]) / 10), rel=0.1)
     assert files(folder) == before
     result = run(*TRAIN, "--find-lr", "--iterations", 40, "--lr-min", 1e-4, "--lr-max", 1e4, "--plot", "rates.png")
     assert result.stdout.splitlines()[-1] == f"--lr {rate}"
@@ -133,6 +135,13 @@ def test_find_lr_proposes_a_rate_and_changes_nothing(folder: Path) -> None:
     Path("rates.png").unlink()
     assert files(folder) == before
     assert run(*TRAIN, "--lr", rate, "--iterations", 1).exit_code == 0
+
+
+def test_find_lr_without_a_proposal_also_draws(folder: Path) -> None:
+    result = run(*TRAIN, "--find-lr", "--iterations", 40, "--lr-max", 1e-5, "--plot", "rates.png")
+    assert result.exit_code == 1 and result.stdout.splitlines()[-1] == "drawn: rates.png"
+    with Image.open("rates.png") as image:
+        assert image.size == (1000, 520)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_epochs_batch_and_rate_print_what_they_replace(folder: Path) -> None:
+def test_epochs_batch_and_rate_print_what_they_replace(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     result = run(*TRAIN, "--epochs", 3, "--batch", 2, "--lr", 0.02, "--snapshot-prefix", "runs/mine")
     assert result.exit_code == 0, result.output
     assert "--lr: base_lr 0.02 in place of 0.01" in result.output
@@ -35,6 +35,15 @@ def test_epochs_batch_and_rate_print_what_they_replace(folder: Path) -> None:
     assert read_state("runs/mine_iter_6.solverstate").iteration == 6 and not list(folder.glob("run_*"))
     result = run(*TRAIN, "--epochs", 3, "--snapshot-prefix", "runs/mine", "--snapshot", "latest")
     assert "going on from runs/mine_iter_6.solverstate" in result.output
+    assert "The snapshot was trained with base_lr 0.02 (now 0.01), batch 2 (now 1). To continue" in caplog.text
+
+
+def test_a_resumed_training_with_other_options_is_reported(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert run(*TRAIN, "--iterations", 1, "--augment", "distort=0.5,expand=2").exit_code == 0
+    assert run(*TRAIN, "--iterations", 1, "--augment", "distort=0.5,expand=2", "--snapshot", "latest").exit_code == 0
+    assert "was trained with" not in caplog.text
+    assert run(*TRAIN, "--iterations", 1, "--augment", "distort", "--snapshot", "latest").exit_code == 0
+    assert "with TRAIN.DISTORT 0.5 (now 1.0), TRAIN.EXPAND 2.0 (now the default)." in caplog.text
 
 
 def test_snapshots_in_a_folder_that_the_command_names(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

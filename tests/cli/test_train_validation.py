@@ -75,7 +75,8 @@ def test_images_of_another_folder_and_other_classes(folder: Path) -> None:
     for path in folder.glob("val_*.png"):
         path.rename(Path("photos") / path.name)
     result = run(*TRAIN, "--val", "val.json", "--iterations", 1)
-    assert result.exit_code == 1 and "val_0.png" in result.output
+    missing = f"val.json: images missing: {len(list(Path('photos').iterdir()))} of "
+    assert result.exit_code == 1 and missing in result.output and "(--val-images gives another folder" in result.output
     result = run(*TRAIN, "--val", "val.json", "--val-images", "photos", "--iterations", 1)
     assert result.exit_code == 0, result.output
     write_roidb("val.json", 1, ["triangle", "square", "circle"])  # the same classes in another order
@@ -135,6 +136,9 @@ def test_the_same_boxes_in_other_formats_give_the_same_numbers(folder: Path) -> 
         assert result.exit_code == 0 and f"{source}: 3 images for validation with test.prototxt" in result.output, result.output
         lines |= set(re.findall(r"^iteration 1: voc_ap .*", result.output, re.MULTILINE))
     assert len(lines) == 1
+    Path("voc/ImageSets/Main/test.txt").rename("voc/ImageSets/Main/default.txt")  # as CVAT calls it
+    result = run(*TRAIN, "--val", "voc", "--iterations", 1)
+    assert result.exit_code == 1 and "these splits: default (--val-split NAME selects one)\n" in result.output
 
 
 FAST = """layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"

@@ -518,16 +518,17 @@ def test_a_helper_that_comes_late_takes_part_in_what_is_left(many: int, monkeypa
     seen, y = np.zeros(1, np.int64), np.zeros(2, np.float32)
     meeting = Job(Calls(met, np.float32, [(DynamicArray(0, (1,)), DynamicArray(0, (2,)), i) for i in range(2)]))
     meeting.at(address_of(seen), address_of(y))
-    late = list[int]()
+    woken, wake = list[int](), worker_sync.AwakePool.wake
 
-    def slow(self: worker_sync.Apart, number: int) -> None:
-        time.sleep(0.05)
-        late.append(number)
+    def noted(self: worker_sync.AwakePool, number: int) -> None:
+        woken.append(number)
+        wake(self, number)
 
-    monkeypatch.setattr(worker_sync.Apart, "let_back", slow)
+    monkeypatch.setattr(worker_sync.AwakePool, "wake", noted)
+    monkeypatch.setattr(worker_sync.Apart, "let_back", lambda self, number: time.sleep(0.05))
     arrays[0][:] = 3
     assert JobList([job, meeting]).run() == 2
-    assert {*late} == {0}  # it may be woken twice
+    assert {*woken} == {0}  # it may be woken twice
     np.testing.assert_array_equal(arrays[1], np.full(LENGTH, 6, np.float32))
     np.testing.assert_array_equal(y, [2, 2])
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from minicaffe import TEST, Error, Net, compare, set_random_seed
+from minicaffe import TEST, Error, Net, compare, rng, set_random_seed
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.porting.comparison import Tolerance
@@ -80,6 +80,13 @@ def changed(old: str, new: str, text: str = NET) -> str:
 
 def fill(net: Net, layer: str, blob: int, function: Callable[[Array], Array]) -> None:
     net.params[layer][blob].data[...] = function(net.params[layer][blob].data.copy())
+
+
+def test_the_random_numbers_continue_as_without_a_comparison() -> None:
+    net, other = made(), made()
+    before = rng.generator().bit_generator.state
+    compare(net, other)
+    assert rng.generator().bit_generator.state == before
 
 
 def test_the_same_net_agrees_with_itself() -> None:

@@ -186,6 +186,22 @@ def test_a_module_of_other_shapes(tmp_path: Path) -> None:
     assert found.name == "y" and found.relative > 1
 
 
+@pytest.mark.parametrize(
+    ("text", "dims", "learnt"),
+    [
+        ('"Scale" scale_param { axis: 0 }', "dim: 2 dim: 4", 0),
+        ('"Scale" scale_param { axis: -2 }', "dim: 9", 0),
+        ('"Scale" scale_param { bias_term: true bias_filler { type: "gaussian" std: 1 } }', "dim: 4 dim: 9", 1),
+        ('"Bias" bias_param { axis: 2 }', "dim: 9 dim: 8", 0),
+    ],
+)
+def test_a_second_bottom_that_scales_or_shifts(text: str, dims: str, learnt: int, tmp_path: Path) -> None:
+    net = net_of(f'''input: "s" input_shape {{ {dims} }}
+        layer {{ name: "y" bottom: "data" bottom: "s" top: "y" type: {text} }}''')  # fmt: skip
+    names = check(net, tmp_path)
+    assert {"d data", "d s"} <= {*names} and len([name for name in names if name.startswith("d y.")]) == learnt
+
+
 SECOND = 'layer { name: "b" type: "Power" bottom: "data" top: "b" power_param { scale: -0.5 shift: 0.2 } }\n'
 
 SMALLER = {

@@ -14,9 +14,11 @@ import pytest
 from forked import forked, needs_fork
 from PIL import Image
 
-from minicaffe import TEST, Net, kernels, set_random_seed
+import minicaffe
+from minicaffe import TEST, Net, kernels, mode, set_random_seed
 from minicaffe.cli import main
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.layers.python import python
 from minicaffe.pycaffe.io import array_to_datum
 from minicaffe.pycaffe.script import run_script
 
@@ -253,6 +255,21 @@ def test_python_2_names_are_told_as_such(tmp_path: Path) -> None:
     stderr = run(tmp_path / "names.py", status=1)
     assert "NameError" in stderr and 'names.py", line 2' in stderr and "2to3" in stderr
     assert "2to3" not in run_text(tmp_path, "undefined_name\n", 1)
+
+
+def test_another_command_may_follow_in_the_process(tmp_path: Path) -> None:
+    (tmp_path / "text.py").write_text("import caffe\ncaffe.set_device(99)\ncaffe.set_mode_gpu()\n")
+
+    def work() -> None:
+        before = minicaffe.set_mode_gpu, minicaffe.set_device, python._allowed.copy()
+        main(["script", "--cpu", "text.py"], standalone_mode=False)
+        assert (minicaffe.set_mode_gpu, minicaffe.set_device, python._allowed) == before
+        Path("text.py").write_text("from minicaffe import mode\nmode._gpu = True\n")  # as on a machine with a GPU
+        main(["script", "text.py"], standalone_mode=False)
+        assert not mode.gpu_mode()
+
+    done = forked(work, tmp_path)
+    assert done.status == 0, done.stderr
 
 
 def run_text(folder: Path, text: str, status: int = 0) -> str:

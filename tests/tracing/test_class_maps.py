@@ -234,6 +234,72 @@ layer { name: "prob" type: "Softmax" bottom: "fc" top: "prob" }"""
         class_map(net, "fc", class_score(net, "best"))
 
 
+CONV2 = ("conv2", "Convolution", f"convolution_param {{ num_output: 8 kernel_size: 2 {FILLERS} }}")
+
+
+def permute(name: str, *order: int) -> tuple[str, str, str]:
+    return name, "Permute", f"permute_param {{ {' '.join(f'order: {axis}' for axis in order)} }}"
+
+
+def reshape(name: str, *dims: int) -> tuple[str, str, str]:
+    return name, "Reshape", f"reshape_param {{ shape {{ {' '.join(f'dim: {length}' for length in dims)} }} }}"
+
+
+def after_maps(*layers: tuple[str, str, str]) -> Net:
+    """Return a classifier in which these layers (name, type, fields) follow conv's maps (1, 5, 6, 7)."""
+    text = ""
+    for bottom, (name, kind, fields) in zip(["conv", *(name for name, _, _ in layers)], layers):
+        text += f'layer {{ name: "{name}" type: "{kind}" bottom: "{bottom}" top: "{name}" {fields} }}\n'
+    end = f"""layer {{ name: "ip" type: "InnerProduct" bottom: "{layers[-1][0]}" top: "ip"
+  inner_product_param {{ num_output: 4 {FILLERS} }} }}"""
+    return run(HEAD + text + end + END)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [permute("y", 0, 2, 3, 1)],
+        [permute("first", 0, 2, 3, 1), ("y", "Sigmoid", "")],
+        [permute("y", 0, 1, 3, 2)],
+        [reshape("y", 1, 1, -1, 7)],
+        [("first", "Flatten", ""), reshape("y", 1, 5, 7, 6)],
+        [("y", "Flip", "flip_param { flip_width: true flip_height: false }")],
+        [reshape("five", 1, 5, 1, 6, 7), permute("swap", 0, 1, 2, 4, 3), reshape("y", 1, 5, 6, 7)],
+    ],
+)
+def test_a_layer_that_moves_the_cells_is_refused(layers: list[tuple[str, str, str]]) -> None:
+    net = after_maps(*layers)
+    assert len(net.blobs["y"].shape) == 4
+    with pytest.raises(Error, match=r'"y": a class activation map needs maps .* it moves their cells: .* such as "relu" '):
+        class_map(net, "y", class_score(net, "best"))
+
+
+@pytest.mark.parametrize(
+    ("layers", "size"),
+    [
+        ([permute("first", 0, 2, 3, 1), permute("y", 0, 3, 1, 2)], (6, 7)),
+        ([reshape("first", 1, 1, -1, 7), ("second", "TanH", ""), reshape("y", 1, 5, 6, 7)], (6, 7)),
+        ([reshape("five", 1, 1, 5, 6, 7), permute("swap", 0, 2, 1, 3, 4), reshape("y", 1, 5, 6, 7)], (6, 7)),
+        ([("y", "ShuffleChannel", "shuffle_channel_param { group: 5 }")], (6, 7)),
+        ([("conv2", *CONV2[1:]), ("y", "PixelShuffle", "pixelshuffle_param { upscale_factor: 2 }")], (10, 12)),
+        ([permute("first", 0, 2, 3, 1), ("y", *CONV2[1:])], (6, 4)),
+    ],
+)
+def test_maps_whose_cells_lie_where_their_pixels_do(layers: list[tuple[str, str, str]], size: tuple[int, int]) -> None:
+    net = after_maps(*layers)
+    assert class_map(net, "y", class_score(net, "best")).map.shape == size
+
+
+def test_the_nearest_layer_before_it_is_named() -> None:
+    """Not the last one of the net, which is nearer to the score."""
+    net = after_maps(permute("perm", 0, 2, 3, 1), CONV2)
+    score = class_score(net, "best")
+    with pytest.raises(Error, match=r'but it moves their cells: name another layer, such as "relu" '):
+        class_map(net, "perm", score)
+    with pytest.raises(Error, match=r'but its top has shape \(1, 4\): name another layer, such as "conv2" '):
+        class_map(net, "ip", score)
+
+
 def test_the_command(tmp_path: Path) -> None:
     files = [str(SHAPES / "rfcn/test.prototxt"), str(SHAPES / "rfcn/shapes_rfcn.caffemodel"), "conv_new_1"]
     options = ["--image", str(SHAPES / "scene.png"), "--cfg", str(SHAPES / "shapes.yml")]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.proposal.roi_data import RoIData
 from minicaffe.porting.merge_bn import merge_net
 from minicaffe.porting.torch_source import write_source
+from minicaffe.tracing import net_state
 from minicaffe.tracing.net_state import state_kept
 from minicaffe.tracing.receptive_fields import receptive_field
 from minicaffe.tracing.summary import memory_needs, summarize
@@ -202,6 +205,25 @@ def test_a_summary_leaves_what_all_nets_share(monkeypatch: pytest.MonkeyPatch) -
         loop._entries[np.dtype(np.float32)] = loop._dispatcher = "compiled"
     assert all(kernel._provider is not None for kernel in made)
     assert loop._dispatcher == "compiled" and loop._entries
+
+
+@pytest.mark.parametrize("make", [small, trained, detected])
+def test_what_is_put_back_belongs_to_one_net(make: Callable[[], Net]) -> None:
+    """Two nets have only constants in common: settings, the fork, and members of enums."""
+    nets = make(), make()
+    walked: list[dict[int, Any]] = [{}, {}]
+    for net, seen in zip(nets, walked):
+        net_state._keep([net.nodes, list(net.blobs.values()), net.layers], [], seen)
+    shared = [walked[0][key] for key in walked[0].keys() & walked[1].keys()]
+    holders = [value for value in shared if hasattr(value, "__dict__") and net_state._is_part(value)]
+    constants = [value for value in holders if isinstance(value, Enum) or is_dataclass(value)]
+    assert constants and len(constants) == len(holders), set(map(type, holders))
+    for value in constants:
+        if is_dataclass(value):
+            with pytest.raises(FrozenInstanceError):
+                setattr(value, fields(value)[0].name, 1)
+    fixed = {id(vars(value)) for value in constants}
+    assert [value for value in shared if isinstance(value, list | dict) and id(value) not in fixed] == []
 
 
 def test_state_is_kept_if_the_block_fails() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from golden import SHARED
 
-from minicaffe.data.settings import DetectionSettings, TrainSettings
+from minicaffe.data.settings import DetectionSettings, TrainSettings, changed_values
 from minicaffe.errors import DataError, Error
 from minicaffe.formats.prototxt import read_net, read_solver
 from minicaffe.training.alternating import (
@@ -20,7 +20,6 @@ from minicaffe.training.alternating import (
     folder_facts,
     proposals_step,
     roidb_facts,
-    settings_facts,
     stage_files,
     stage_of,
 )
@@ -69,8 +68,8 @@ def test_names() -> None:
 def test_the_settings_that_are_recorded() -> None:
     given = DetectionSettings(TrainSettings(bg_thresh_lo=0.0, snapshot_iters=7), rng_seed=5)
     given = replace(given, test=replace(given.test, nms=0.4))
-    assert settings_facts(given, unused="TEST") == {"TRAIN.BG_THRESH_LO": 0.0, "RNG_SEED": 5}
-    assert settings_facts(given, unused="TRAIN") == {"TEST.NMS": 0.4, "RNG_SEED": 5}
+    assert changed_values(given, unused="TEST") == {"TRAIN.BG_THRESH_LO": 0.0, "RNG_SEED": 5}
+    assert changed_values(given, unused="TRAIN") == {"TEST.NMS": 0.4, "RNG_SEED": 5}
 
 
 def test_the_facts_of_images_depend_on_names_boxes_and_classes() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+import minicaffe
+from minicaffe import rng
 from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
@@ -85,3 +87,11 @@ def test_nothing_to_check_is_an_error() -> None:
 def test_a_float32_layer_is_refused() -> None:
     with pytest.raises(Error, match="needs a float64 layer"):
         check_layer_gradient(Cube(caffe_pb2.LayerParameter(name="c", type="Cube")), [], [])
+
+
+def test_the_random_numbers_continue_as_without_a_check() -> None:
+    minicaffe.set_random_seed(4)
+    expected = rng.generator().random(3).tolist()
+    minicaffe.set_random_seed(4)
+    check_gradient('type: "Dropout"', np.ones((2, 3)))
+    assert rng.generator().random(3).tolist() == expected

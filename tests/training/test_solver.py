@@ -457,6 +457,18 @@ def test_progress_and_callbacks(make):
     assert order == ["start", "gradients"] * 2
 
 
+def test_the_rate_is_without_the_first_iteration(make, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    solver = make(FIXED, gradients=[[1, 0]])
+    seconds, rates = iter([20, 2, 4, 40, 2]), []
+    solver.add_callback(lambda: clock.__setitem__(0, clock[0] + next(seconds)), lambda: None)
+    solver.on_progress(lambda progress: rates.append(progress.rate))
+    solver.step(3)
+    solver.step(2)
+    assert rates == pytest.approx([1 / 20, 1 / 2, 2 / 6, 1 / 40, 1 / 2])
+
+
 def test_the_speed_logged_is_that_of_the_steps_however_short(make, caplog, monkeypatch):
     """Scripts call step(1) in a loop: iterations count from the last line on, and what lies between steps takes no time."""
     clock = [0.0]

@@ -45,6 +45,7 @@ Other = Source | Mapping[str, ArrayLike]
 Weights = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
+@rng.aside()
 def compare(  # noqa: PLR0913 - public, by keyword
     a: Source,
     b: Other,

@@ -32,6 +32,8 @@ PLAIN: Mapping[str, Any] = {
     "Exp": _layer("Exp"),
     "Log": _layer("Log"),
     "Softplus": _layer("BNLL"),
+    "HardSwish": _layer("HardSwish"),
+    "Mish": _layer("Mish"),
     "Neg": _layer("Power", scale=-1.0),
     "Sqrt": _layer("Power", power=0.5),
     "Reciprocal": _layer("Power", power=-1.0),
@@ -81,25 +83,10 @@ def clipped(b: Builder, x: str, low: float, high: float) -> str:
 
 @imports("HardSigmoid")
 def hard_sigmoid(b: Builder, node: Node) -> list[str]:
-    return [_hard_sigmoid(b, b.blob(node.inputs[0]), node.get("alpha", 0.2), node.get("beta", 0.5))]
-
-
-@imports("HardSwish")
-def hard_swish(b: Builder, node: Node) -> list[str]:
-    x = b.blob(node.inputs[0])
-    return [b("Eltwise", [x, _hard_sigmoid(b, x, 1 / 6, 0.5)], operation=0)]
-
-
-@imports("Mish")
-def mish(b: Builder, node: Node) -> list[str]:
-    x = b.blob(node.inputs[0])
-    return [b("Eltwise", [x, b("TanH", [b("BNLL", [x])])], operation=0)]
-
-
-def _hard_sigmoid(b: Builder, x: str, alpha: float, beta: float) -> str:
+    x, alpha, beta = b.blob(node.inputs[0]), node.get("alpha", 0.2), node.get("beta", 0.5)
     if np.float32(alpha) == np.float32(0.2) and beta == 0.5:
-        return b("HardSigmoid", [x])
-    return clipped(b, b("Power", [x], scale=alpha, shift=beta), 0, 1)
+        return [b("HardSigmoid", [x])]
+    return [clipped(b, b("Power", [x], scale=alpha, shift=beta), 0, 1)]
 
 
 @imports("Identity", "Dropout", "Cast")

@@ -1,7 +1,7 @@
 """Groups of nodes that are one layer of Caffe: recognised by their form, or described by minicaffe.export_onnx.
 
-Recognized groups become one node: Swish, ShuffleChannel, a product and its bias, a Pad that is the padding of what follows,
-an LSTM or RNN with its directions joined, and Caffe's RNN.
+Recognized groups become one node: Swish, HardSwish, Mish, ShuffleChannel, a product and its bias, a Pad that is the padding of
+what follows, an LSTM or RNN with its directions joined, and Caffe's RNN.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Pattern = Callable[[Graph, Node, Mapping[str, Node], Readers], Node | None]
 
 def recognise(graph: Graph) -> None:
     """Replace each group by one node in place of its last node."""
-    for pattern in (swish, shuffle, product_and_bias, padded, directions, rnn_and_product):
+    for pattern in (gated, shuffle, product_and_bias, padded, directions, rnn_and_product):
         makers, readers = graph.makers(), graph.readers()
         graph.nodes = [pattern(graph, node, makers, readers) or node for node in graph.nodes]
         graph.drop_unused()
@@ -44,13 +44,19 @@ def _only(graph: Graph, name: str, readers: Readers) -> bool:
     return len(readers.get(name, ())) == 1 and name not in graph.outputs
 
 
-def swish(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers) -> Node | None:
-    """Return a Swish in place of x * Sigmoid(x)."""
-    if node.op == "Mul":
-        for x, gate in (node.inputs, node.inputs[::-1]):
-            maker = makers.get(gate)
-            if maker and maker.op == "Sigmoid" and maker.inputs[0] == x:
+def gated(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Readers) -> Node | None:
+    """Return a Swish, HardSwish or Mish in place of x times Sigmoid(x), HardSigmoid(x) or Tanh(Softplus(x))."""
+    for x, gate in (node.inputs, node.inputs[::-1]) if node.op == "Mul" else ():
+        maker = makers.get(gate)
+        inner = makers.get(maker.inputs[0]) if maker and maker.op == "Tanh" else None
+        if inner and inner.op == "Softplus" and inner.inputs[0] == x:
+            return Node("Mish", node.name, [x], node.outputs)
+        if maker and maker.inputs[:1] == [x]:
+            if maker.op == "Sigmoid":
                 return Node("minicaffe.Swish", node.name, [x], node.outputs)
+            slope, shift = np.float32(maker.get("alpha", 0.2)), maker.get("beta", 0.5)
+            if maker.op == "HardSigmoid" and slope == np.float32(1 / 6) and shift == 0.5:
+                return Node("HardSwish", node.name, [x], node.outputs)
     return None
 
 

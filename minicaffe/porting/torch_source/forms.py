@@ -220,14 +220,14 @@ def normalize(s: Source, layer: Normalize, bottom: Sequence[str], top: Shapes) -
 
 @source(Scale, Bias)
 def scale(s: Source, layer: Scale, bottom: Sequence[str], top: Shapes) -> str:
-    if len(bottom) > 1:
-        raise layer.error("of two bottoms has no form", "bottom[1]")
     only_bias = isinstance(layer, Bias)
     axis = (layer.param.bias_param if only_bias else layer.param.scale_param).axis % len(top[0])
-    tensors = _weights(layer, ("bias",) if only_bias else ("weight", "bias"))
+    if not layer.blobs:
+        return f"{bottom[0]} {'+' if only_bias else '*'} along({bottom[1]}, {bottom[0]}, {axis})"
+    tensors = _weights(layer, ("bias",) if only_bias or len(bottom) > 1 else ("weight", "bias"))
     shape = tuple(int(length) for length in layer.blobs[0].shape)
-    options = _options(axis=(axis, 1), weight=(not only_bias, True), bias=("bias" in tensors, False))
-    return f"{s.module(layer, f'Scale({shape}{options})', tensors)}({bottom[0]})"
+    options = _options(axis=(axis, 1), weight=("weight" in tensors, True), bias=("bias" in tensors, False))
+    return f"{s.module(layer, f'Scale({shape}{options})', tensors)}({', '.join(bottom)})"
 
 
 @source(PReLU)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import islice, product
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from minicaffe.layers.conv.convolution import Convolution, DepthwiseConvolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.pool.pooling import AVE, MAX, STOCHASTIC, Pooling
 from minicaffe.layers.pool.pooling_methods import max_pool_places
+from minicaffe.layers.pool.pooling_of_axes import PoolingOfAxes
 from minicaffe.layers.pool.pooling_windows import LOWEST, PoolAxis, window_taps
 from minicaffe.mode import TRAIN
 from minicaffe.registry import explains, explains_gradient, explains_weight
@@ -165,14 +168,10 @@ def _tap_steps(case: Case[Convolution], at: Index, terms: Terms) -> tuple[str, .
 
 @explains(Pooling)
 def pooling(case: Case[Pooling], at: Index) -> Explanation:
-    layer, (n, c, i, j) = case.layer, at
+    layer, (i, j) = case.layer, at[2:]
     rows, columns = layer.rows, layer.columns
     steps: tuple[str, ...] = (_span_text("rows", rows, i), _span_text("columns", columns, j))
-    (top, bottom), (left, right) = _span(rows, i), _span(columns, j)
-    h, w = np.mgrid[top:bottom, left:right].reshape(2, -1)  # in row order: argmax finds the first maximum as Caffe does
-    values = case.x[n, c, h, w].astype(np.float64)
-    index = np.column_stack([np.full(len(h), n), np.full(len(h), c), h, w])
-    terms = Terms.of(case.bottom_names[0], index, {}, values, "x")
+    terms = _pixels(case, at, [range(*_span(rows, i)), range(*_span(columns, j))])
     if layer.method == AVE:
         # BVLC's mean divides by the window clipped to the padded map, though only the part on the map is summed.
         size = int(rows.lengths(int)[i] * columns.lengths(int)[j])
@@ -180,11 +179,37 @@ def pooling(case: Case[Pooling], at: Index) -> Explanation:
         return case.sum(at, f"y = the sum over the window / its size, {counted}", terms, divisor=size, steps=steps)
     if layer.method == STOCHASTIC:
         return _drawn(case, at, terms, steps) if layer.phase == TRAIN else _expected(case, at, terms, steps)
-    # Caffe starts at -FLT_MAX and takes `>`: NaN never wins
+    return _greatest(case, at, terms, steps, 2, f"h * {columns.size} + w")
+
+
+@explains(PoolingOfAxes)
+def pooling_of_axes(case: Case[PoolingOfAxes], at: Index) -> Explanation:
+    layer, window, own_at = case.layer, case.layer.window, at[case.layer.axis + 1 :]
+    taps = [axis.taps(i) for axis, i in zip(window.reads(), own_at)]
+    terms = _pixels(case, at, [[tap for tap in own if 0 <= tap < size] for own, size in zip(taps, layer.spatial)])
+    read = " x ".join(f"[{own[0]}, {own[-1]}]" + f" by {own.step}" * (own.step > 1) for own in taps)
+    steps: tuple[str, ...] = (f"window: {read}, {len(terms)} of its {math.prod(window.kernel)} taps on the map",)
+    if layer.param.pooling_param.pool == AVE:
+        size = int(layer.divisors()[own_at])
+        return case.sum(at, "y = the sum over the window / its taps before the padding's end", terms, divisor=size, steps=steps)
+    return _greatest(case, at, terms, steps, layer.spatial_axes, "the flat index in the map")
+
+
+def _pixels(case: Case[Any], at: Index, places: Sequence[Sequence[int]]) -> Terms:
+    """Return the pixels of the map of the window `at` at these places on each axis, in row order, as terms."""
+    pixels = np.array(list(product(*places)), int).reshape(-1, len(places))
+    index = np.hstack([np.tile(np.array(at[: -len(places)], int), (len(pixels), 1)), pixels])
+    return Terms.of(case.bottom_names[0], index, {}, case.x[tuple(index.T)].astype(np.float64), "x")
+
+
+def _greatest(case: Case[Any], at: Index, terms: Terms, steps: tuple[str, ...], axes: int, flat: str) -> Explanation:
+    """Explain MAX or its mask. axes: those of a map; flat: how the mask numbers its pixels."""
+    # Caffe starts at -FLT_MAX and takes `>`: NaN never wins; argmax finds the first maximum
+    values = terms.product
     winner = int(np.fmax(values, LOWEST).argmax()) if (values > LOWEST).any() else None
     if case.number == 1:
-        where = -1 if winner is None else int(h[winner] * columns.size + w[winner])
-        steps = (*steps, f"the second top is h * {columns.size} + w of the first maximum")
+        where = -1 if winner is None else int(np.ravel_multi_index(terms.places[winner][-axes:], case.x.shape[-axes:]))
+        steps = (*steps, f"the second top is {flat} of the first maximum")
         formula, computed = "mask = where the greatest x of the window is", float(case.tops[1].dtype.type(where))
     else:
         formula, computed = "y = the greatest x of the window", LOWEST if winner is None else values[winner]
@@ -217,6 +242,26 @@ def pooling_gradient(case: Case[Pooling], at: Index) -> Explanation:
         return _expected_gradient(case, at, windows, steps)
     index = np.array([(n, c, i, j) for i, j in windows], int).reshape(-1, 4)
     terms = dy_terms(case, index, np.array(factors))
+    return case.gradient(at, formula, terms, steps=steps)
+
+
+@explains_gradient(PoolingOfAxes)
+def pooling_of_axes_gradient(case: Case[PoolingOfAxes], at: Index) -> Explanation:
+    layer, first = case.layer, case.layer.axis + 1
+    axes = zip(layer.window.reads(), at[first:], layer.pooled)
+    windows = list(product(*([i for i, _ in axis.readers(pixel, count)] for axis, pixel, count in axes)))
+    steps: tuple[str, ...] = (f"{len(windows)} windows read {place(case.bottom_names[0], at)} = {number(case.x[at])}",)
+    if layer.param.pooling_param.pool == AVE:
+        factors = 1 / layer.divisors()
+        formula = "dx = the sum over the windows that read x of dy / the window's size"
+    else:
+        mask = layer.first_maximum(case.x[at[:first]], np.empty(layer.pooled, case.x.dtype))
+        factors = (mask == np.ravel_multi_index(at[first:], layer.spatial)).astype(float)
+        windows = [window for window in windows if factors[window]]
+        formula = "dx = the sum of dy over the windows whose first maximum is x"
+        steps = (*steps, f"it is the first maximum of {len(windows)} of them")
+    index = np.array([at[:first] + window for window in windows], int).reshape(-1, len(at))
+    terms = dy_terms(case, index, np.array([factors[window] for window in windows]))
     return case.gradient(at, formula, terms, steps=steps)
 
 

@@ -13,7 +13,7 @@ const CELL_KEYS = {
 /** tilesView of a blob, with a view of its cells. Of weights: `what` is "filter". */
 function cellsView(blob, role, what) {
   const {tiles} = blob;
-  const element = tilesView(tiles, what);
+  const element = tilesView(tiles, what, `${blob.name} (${role})`);
   const grid = element.querySelector(".tiles");
   const layer = state.layer;
   let numbers = null; // read when first wanted

@@ -15,7 +15,7 @@ const saveButtons = (root, what) =>
   );
 
 function saveSvg(figure) {
-  save(new Blob([svgText(figure)], {type: "image/svg+xml"}), "svg");
+  save(new Blob([svgText(figure)], {type: "image/svg+xml"}), figure, "svg");
 }
 
 async function savePng(figure) {
@@ -27,13 +27,12 @@ async function savePng(figure) {
   canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
   URL.revokeObjectURL(image.src);
   const png = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
-  save(new Blob([png.slice(0, HEADER), new Uint8Array(DENSITY), png.slice(HEADER)], {type: png.type}), "png");
+  save(new Blob([png.slice(0, HEADER), new Uint8Array(DENSITY), png.slice(HEADER)], {type: png.type}), figure, "png");
 }
 
-function save(blob, kind) {
-  const words = [trace.net.name || "net", state.view === "result" ? resultKind() : trace.layers[state.layer].name];
-  if (state.view !== "result" && state.step !== null) words.push(trace.steps[state.step].kind);
-  const name = words.join(" ").replace(/[^\p{L}\p{N}]+/gu, "-");
+/** Download a figure's file, named like its caption. */
+function save(blob, figure, kind) {
+  const name = figure.querySelector("title").textContent.match(/[\p{L}\p{N}]+/gu).join("-");
   const link = el("a", {download: `${name}.${kind}`, href: URL.createObjectURL(blob)});
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);

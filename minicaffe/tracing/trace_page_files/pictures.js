@@ -68,8 +68,8 @@ function rangeOf(values, offset, count) {
   return low < 0 && high > 0 ? [-size, size] : [low, high];
 }
 
-/** The maps of a blob, or the filters of a convolution, as pages of tiles. */
-function tilesView(tiles, what) {
+/** The maps of a blob, or the filters of a convolution, as pages of tiles. of: the blob, in words. */
+function tilesView(tiles, what, of) {
   const {page: stored, height, width} = tiles;
   const size = tileSize(height, width);
   const perPage = Math.min(stored, size.width < 40 ? 48 : 24);
@@ -94,7 +94,7 @@ function tilesView(tiles, what) {
   const shrunk = tiles.shrunk > 1 ? quiet(`shrunk ${tiles.shrunk} times`) : null;
   const bar = tiles.form === "labels" ? legendOf(LABEL_KEYS) : el("span", {}, scaleBar(tiles.low, tiles.high));
   grid.style.minHeight = `${Math.ceil(size.height + 18)}px`; // its height before it is drawn, so that the page does not jump
-  const save = saveButtons(() => [bar, grid], `the ${what}s`);
+  const save = saveButtons(() => [bar, grid], `the ${what}s of ${of}`);
   const head = el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, bar, shrunk, save);
   return whenSeen(el("div", {class: "tiles-view"}, head, grid), draw);
 }

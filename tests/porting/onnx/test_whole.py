@@ -175,7 +175,7 @@ def test_the_command(tmp_path: Path) -> None:
     ]
     ran = export("-o", out, *words)
     assert ran.exit_code == 0, ran.output
-    assert "boxes     8x4" in ran.output
+    assert "boxes     8x4" in ran.output and ran.stderr.count("Preprocessing: ") == 1
     facts = {item.key: item.value for item in onnx.load(out).metadata_props}
     assert facts["image"] == "uint8 (height, width, 3): blue, green, red"
     assert json.loads(facts["class_names"]) == ["__background__", *names.read_text().split()][-4:]

@@ -18,6 +18,7 @@ from onnx_graphs import Dims, check, compare, kinds, node, run, save
 from minicaffe import TEST, Net
 from minicaffe.data.settings import read_settings
 from minicaffe.detection.inputs import fill_inputs
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.data.input import Input
 from minicaffe.layers.shape.split import Split
 from minicaffe.porting.onnx import export_onnx
@@ -28,9 +29,41 @@ X = (2, 6, 5, 7)
 RANDOM = np.random.default_rng(7)
 
 
-def test_swish(tmp_path: Path) -> None:
-    path = save(tmp_path / "m.onnx", [node("Sigmoid", "x", "s"), node("Mul", "s x", "y")], {"x": X})
-    assert kinds(check(path)) == ["Swish"]
+SIGMOID, SOFTPLUS = node("Sigmoid", "x", "s"), node("Softplus", "x", "p")
+TANH = node("Tanh", "p", "s")
+
+
+@pytest.mark.parametrize(
+    ("gate", "product", "layers"),
+    [
+        ([SIGMOID], "s x", ["Swish"]),
+        ([SIGMOID], "x s", ["Swish"]),
+        ([SOFTPLUS, TANH], "x s", ["Mish"]),
+        ([SOFTPLUS, TANH], "s x", ["Mish"]),
+        ([node("HardSigmoid", "x", "s", alpha=1 / 6)], "x s", ["HardSwish"]),
+        ([node("HardSigmoid", "x", "s", alpha=1 / 6, beta=0.4)], "x s", ["Power", "Clip", "Eltwise"]),
+        ([node("HardSigmoid", "x", "s")], "x s", ["HardSigmoid", "Eltwise"]),
+        ([node("Softplus", "x", "s")], "x s", ["BNLL", "Eltwise"]),
+        ([SOFTPLUS, TANH], "p s", ["BNLL", "TanH", "Eltwise"]),
+        ([node("Neg", "x", "n"), node("Softplus", "n", "p"), TANH], "x s", ["Power", "BNLL", "TanH", "Eltwise"]),
+    ],
+)
+def test_a_product_of_x_and_its_gate(gate: list[Any], product: str, layers: list[str], tmp_path: Path) -> None:
+    """Mish is an operator since opset 18, HardSwish since 14."""
+    path = save(tmp_path / "m.onnx", [*gate, node("Mul", product, "y")], {"x": X})
+    assert [kind for kind in kinds(check(path)) if kind != "Split"] == layers
+
+
+def test_activations_come_back_as_they_were_exported(tmp_path: Path) -> None:
+    types = ["Mish", "HardSwish", "Swish", "ReLU6", "HardSigmoid", "BNLL", "ELU", "Sigmoid"]
+    lines = [f'layer {{ name: "{kind}" type: "{kind}" bottom: "{b}" top: "{kind}" }}' for b, kind in zip(["x", *types], types)]
+    net = Net(parse_net('input: "x" input_shape { dim: 2 dim: 6 dim: 5 dim: 7 }' + "".join(lines)), TEST)
+    export_onnx(net, tmp_path / "m.onnx")
+    assert kinds(check(tmp_path / "m.onnx")) == types
+    model = onnx.load(tmp_path / "m.onnx")
+    del model.metadata_props[:]  # as another program's model
+    onnx.save(model, tmp_path / "other.onnx")
+    assert kinds(check(tmp_path / "other.onnx", {"x": X})) == types
 
 
 def test_a_gate_that_is_an_output_too_stays(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ NEURONS = {
     "Relu": "ReLU", "Sigmoid": "Sigmoid", "Tanh": "TanH", "Abs": "AbsVal", "Exp": "Exp", "Log": "Log", "Softplus": "BNLL",
     "Neg": "Power", "Sqrt": "Power", "Reciprocal": "Power", "LeakyRelu": "ReLU", "Elu": "ELU", "HardSigmoid": "HardSigmoid",
     "Softmax": "Softmax", "LogSoftmax": "Softmax Log", "Identity": "Split", "Dropout": "Split",
-    "HardSwish": "Power Clip Eltwise", "Mish": "BNLL TanH Eltwise",
+    "HardSwish": "HardSwish", "Mish": "Mish",
     "GlobalAveragePool": "Pooling", "GlobalMaxPool": "Pooling", "Flatten": "Flatten",
 }  # fmt: skip
 

@@ -149,6 +149,23 @@ def test_pooling(kernel: int, stride: int, pad: int, size: int, method: str, pha
     explained_alike(net_of(f'type: "Pooling" pooling_param {{ {text} }}', x, tops=tops, phase=phase), [x], random)
 
 
+AXIS = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(0, 2), st.integers(1, 2), st.integers(0, 4))
+
+
+@given(st.lists(AXIS, min_size=1, max_size=3), st.integers(0, 2), st.sampled_from(["MAX", "AVE"]), st.booleans(), seeds)
+def test_pooling_of_axes(axes: list[tuple[int, ...]], channel_axis: int, method: str, floor: bool, seed: int) -> None:
+    fields, size = [f"pool: {method} axis: {channel_axis} round_mode: {'FLOOR' if floor else 'CEIL'}"], []
+    for kernel, stride, most, dilation, more in axes:
+        extent = dilation * (kernel - 1) + 1
+        pad = min(most, extent - 1)
+        fields.append(f"kernel_sizes: {kernel} strides: {stride} pads: {pad} dilation: {dilation}")
+        size.append(max(1, extent - 2 * pad) + more)
+    random = np.random.default_rng(seed)
+    x = np.round(2 * random.standard_normal((*(2, 3, 2)[: channel_axis + 1], *size)))
+    tops = 2 if method == "MAX" else 1
+    explained_alike(net_of(f'type: "Pooling" pooling_param {{ {" ".join(fields)} }}', x, tops=tops), [x], random)
+
+
 # The others: a layer's text, the bottoms' shapes (labels: whole numbers below 4), and how many tops.
 
 NORMAL = "{ type: 'gaussian' std: 1 }"
@@ -230,6 +247,9 @@ OTHERS = [
     (f'type: "Parameter" parameter_param {{ shape {{ dim: 2 dim: 3 }} blob_filler {NORMAL} }}', [], 1),
     ('type: "Permute" permute_param { order: 0 order: 2 order: 1 }', [(2, 3, 5)], 1),
     ('type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad_type: 1 }', [(2, 2, 5, 6)], 1),
+    ('type: "Pooling" pooling_param { axis: 1 global_pooling: true }', [(2, 2, 3, 2, 4)], 2),
+    ('type: "Pooling" pooling_param { axis: 1 pool: AVE global_pooling: true }', [(2, 2, 3, 2, 4)], 1),
+    ('type: "Pooling" pooling_param { axis: 1 pool: AVE kernel_size: 1 stride: 3 }', [(2, 2, 6)], 1),
     ('type: "Power" power_param { power: 2 scale: 0.5 shift: 1.5 }', [(2, 3, 5)], 1),
     ('type: "Power" power_param { scale: -3 shift: 0.25 }', [(2, 3, 5)], 1),
     ('type: "ReLU"', [(2, 3, 5)], 1),

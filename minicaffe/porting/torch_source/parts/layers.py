@@ -62,8 +62,13 @@ class Normalize(nn.Module):
         return x / norm * self.weight.reshape(1, -1, 1, 1)
 
 
+def along(weight: torch.Tensor, x: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return weight with axes of length 1 after it, so that it lies along x's axes from `axis` on."""
+    return weight.reshape(list(weight.shape) + [1] * (x.dim() - axis - weight.dim()))
+
+
 class Scale(nn.Module):
-    """x times a weight that lies along its axes from `axis` on, plus a bias."""
+    """x times a weight that lies along its axes from `axis` on, its own or a given one, plus a bias."""
 
     def __init__(self, shape: tuple[int, ...], axis: int = 1, weight: bool = True, bias: bool = False) -> None:
         super().__init__()
@@ -71,14 +76,11 @@ class Scale(nn.Module):
         self.weight = nn.Parameter(torch.ones(shape)) if weight else None
         self.bias = nn.Parameter(torch.zeros(shape)) if bias else None
 
-    def along(self, weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        after = x.dim() - self.axis - weight.dim()
-        return weight.reshape(list(weight.shape) + [1] * after)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.weight is not None:
-            x = x * self.along(self.weight, x)
-        return x if self.bias is None else x + self.along(self.bias, x)
+    def forward(self, x: torch.Tensor, given: torch.Tensor | None = None) -> torch.Tensor:
+        weight = self.weight if given is None else given
+        if weight is not None:
+            x = x * along(weight, x, self.axis)
+        return x if self.bias is None else x + along(self.bias, x, self.axis)
 
 
 def unpool(x: torch.Tensor, mask: torch.Tensor, height: int, width: int) -> torch.Tensor:
