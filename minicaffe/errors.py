@@ -75,6 +75,12 @@ def first_of(words: Sequence[str], between: str = ", ", most: int = 8) -> str:
     return between.join(words[:most]) + more
 
 
+def listed(words: Iterable[str]) -> str:
+    """Return words, of which there must be some, as "A, B and C"."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def _code(character: re.Match[str]) -> str:
     code = ord(character[0])
     code -= 0xDC00 * (0xDC80 <= code <= 0xDCFF)  # surrogateescape stores a byte this way

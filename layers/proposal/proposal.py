@@ -185,20 +185,23 @@ class Proposal(DynamicTops, Forked, StandIn):
         info = bottom[2].data.reshape(-1)[: 4 if self.by_param else 3]
         if not (np.isfinite(info).all() and (info > 0).all()):
             raise self._no_image(bottom[2])
-        scores = by_position(bottom[0].data[:, len(self.anchors) :], 1)[:, 0]
-        deltas = by_position(bottom[1].data, 4)
-        if self.unnormalise:  # py-R-FCN trains the RPN on normalised targets
-            deltas = deltas * np.array(self.stds, self.dtype) + np.array(self.means, self.dtype)
-        height, width = bottom[0].shape[2:]
-        anchors = shifted_anchors(self.anchors, height, width, self.stride)
         propose = proposals_by_param if self.by_param else proposals
-        boxes, scores = propose(anchors, scores, deltas, info, self.limits)
+        boxes, scores = propose(*self.by_anchor(bottom[0].data, bottom[1].data), info, self.limits)
         top[0].reshape(len(boxes), 5)
         top[0].data[:, 0] = 0
         top[0].data[:, 1:] = boxes
         for blob in top[1:]:
             blob.reshape((len(boxes),) if self.by_param else (len(boxes), 1))
             blob.data[...] = scores.reshape(blob.shape)
+
+    def by_anchor(self, scores: Array, deltas: Array) -> tuple[Array, Array, Array]:
+        """Return the anchors (N, 4) of all positions, their scores (N,) and deltas (N, 4), from the two bottoms' numbers."""
+        height, width = scores.shape[2:]
+        anchors = shifted_anchors(self.anchors, height, width, self.stride)
+        deltas = by_position(deltas, 4)
+        if self.unnormalise:  # py-R-FCN trains the RPN on normalised targets
+            deltas = deltas * np.array(self.stds, self.dtype) + np.array(self.means, self.dtype)
+        return anchors, by_position(scores[:, len(self.anchors) :], 1)[:, 0], deltas
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Run on the GPU. The number of rois is copied to the host, for the top's shape."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.errors import Error
+from minicaffe.errors import Error, listed
 from minicaffe.net import Net
 
 from .cascade import Cascade
@@ -45,8 +45,7 @@ FAMILIES: tuple[Family, ...] = (
 )
 """The first one that matches a net counts. Rcnn is the last: it says what a net lacks that is no detector."""
 
-*_OTHERS, _LAST = dict.fromkeys(name for family in FAMILIES if family.has_fixed_size for name in family.names)
-FAMILY_NAMES = f"{', '.join(_OTHERS)} and {_LAST} nets"
+FAMILY_NAMES = f"{listed(dict.fromkeys(name for family in FAMILIES if family.has_fixed_size for name in family.names))} nets"
 """The nets that take means and a factor."""
 
 
@@ -56,8 +55,7 @@ def by_family(default: str, value: Callable[[Family], str]) -> str:
     for family in FAMILIES:
         if family.has_fixed_size and value(family) != default:
             names.setdefault(value(family), {}).update(dict.fromkeys(family.names))
-    texts = [f"{' and '.join(filter(None, [', '.join([*one][:-1]), [*one][-1]]))}: {text}" for text, one in names.items()]
-    return "; ".join([default, *texts])
+    return "; ".join([default, *(f"{listed(one)}: {text}" for text, one in names.items())])
 
 
 def family_of(net: Net) -> Family:

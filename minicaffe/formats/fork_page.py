@@ -189,11 +189,9 @@ def _disagreement(row: Sequence[str]) -> str:
 
 def records(chosen: Sequence[Fork]) -> list[dict[str, Any]]:
     """Return the forks with their fields, for JSON."""
-    return [{**asdict(fork), "fields": [_record(field) for field in _of(fork)]} for fork in chosen]
-
-
-def _record(field: ForkField) -> dict[str, Any]:
-    return {**asdict(field), "effect": field.effect.value}
+    return [
+        {**asdict(fork), "fields": [{**asdict(field), "effect": field.effect.value} for field in _of(fork)]} for fork in chosen
+    ]
 
 
 def _of(fork: Fork) -> list[ForkField]:

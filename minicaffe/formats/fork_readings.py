@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto
 
-from minicaffe.errors import in_brackets
+from minicaffe.errors import in_brackets, listed
 from minicaffe.proto import caffe_pb2
 
 from .fork_numbers import (
@@ -191,7 +191,7 @@ def _chosen(item: Field, readings: Sequence[Reading], block: Block) -> bytes:
 
 
 def _names(forks: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(forks[:-1]), *forks[-1:]])) if forks else "BVLC Caffe and others"
+    return listed(forks) if forks else "BVLC Caffe and others"
 
 
 def _known(buffer: Buffer, item: Field, block: Block) -> bytes | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
-from minicaffe.errors import nearest
+from minicaffe.errors import listed, nearest
 from minicaffe.formats.upgrade import V1_TYPES
 from minicaffe.proto import caffe_pb2
 
@@ -37,17 +37,13 @@ def unknown_field(message: str, name: str, known: Collection[str]) -> str:
     known_fork = fork_field(message, name)
     if known_fork:
         does = f", where it {known_fork.sentence}" if known_fork.sentence else ""
-        return f"{sentence}: it belongs to {_listed(known_fork.forks)}{does}"
+        return f"{sentence}: it belongs to {listed(known_fork.forks)}{does}"
     if is_layer_field(message, name):
         return f"{sentence}: it belongs in a layer {{ ... }}"
     if message == "LayerParameter" and name in _V1_LAYER_FIELDS:
         return f"{sentence}: it belongs to V1's layers; in layer, write param {{ lr_mult: ... decay_mult: ... }}"
     near = nearest(name, known, least=0.75)
     return f"{sentence}; the nearest is {near[0]}" if near else sentence
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def given_twice(owner: str, name: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,7 @@ def upgrade_net(net: caffe_pb2.NetParameter, warn: Warn | None = None) -> tuple[
     """
     if net.layer and net.layers:
         raise UpgradeError(f"the net has {len(net.layer)} layer and {len(net.layers)} layers", hint=ONE_GENERATION)
-    new = caffe_pb2.NetParameter()
-    new.CopyFrom(net)
+    new = deepcopy(net)
     origins = list(range(len(net.layer) or len(net.layers)))
     if new.layers:
         if any(layer.HasField("layer") for layer in new.layers):
@@ -120,8 +120,7 @@ def _warn(message: str, index: int) -> None:
 
 def upgrade_solver(solver: caffe_pb2.SolverParameter) -> caffe_pb2.SolverParameter:
     """Return a copy of solver with its solver_type (an enum) replaced by type (a string). Raises UpgradeError."""
-    new = caffe_pb2.SolverParameter()
-    new.CopyFrom(solver)
+    new = deepcopy(solver)
     if new.HasField("solver_type"):
         old = caffe_pb2.SolverParameter.SolverType.Name(new.solver_type)
         if new.HasField("type"):

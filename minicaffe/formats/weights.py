@@ -12,6 +12,7 @@ import mmap
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -216,8 +217,7 @@ def _write_net(path: Path, name: str, layers: Iterable[tuple[caffe_pb2.LayerPara
 
 
 def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequence[Parts]) -> None:
-    bare = caffe_pb2.LayerParameter()
-    bare.CopyFrom(layer)
+    bare = deepcopy(layer)
     bare.ClearField("blobs")
     if bare.pooling_param.HasField("round_mode"):  # some forks use its number for another field
         bare.pooling_param.ceil_mode = bare.pooling_param.round_mode == caffe_pb2.PoolingParameter.CEIL

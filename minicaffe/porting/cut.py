@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 from minicaffe.blob import Array, Arrays
@@ -29,7 +30,7 @@ from minicaffe.parameters import check_names_differ, names_near, put_weights
 from minicaffe.proto import caffe_pb2
 
 from .cut_targets import DOCUMENTS, TARGETS, beyond_limits, does_nothing, is_head, lacks, unlisted
-from .graph import Graph, LayerParameter, Value, bypass
+from .graph import Graph, LayerParameter, Value, bypass, without
 
 __all__ = ["TARGETS", "Part", "blob_at", "cut", "cut_at", "drop_head", "has_head", "join_script", "run_parts"]
 
@@ -115,8 +116,7 @@ class Part:
         wrong = [unlisted(zip(self.param.layer, self.lines, strict=True), target)]
         listed = [layer.type.lower() in TARGETS[target] or not does_nothing(layer) for layer in self.param.layer]
         kept = [i for i, is_listed in enumerate(listed) if is_listed]
-        param = caffe_pb2.NetParameter()
-        param.CopyFrom(self.param)
+        param = deepcopy(self.param)
         del param.layer[:]
         param.layer.extend(self.param.layer[i] for i in kept)
         part = replace(self, param=param, lines=[self.lines[i] for i in kept])
@@ -151,13 +151,7 @@ class NetGraph(Graph):
     def __init__(self, net: Net) -> None:
         if net.phase != TEST:
             raise Error("a net is cut in TEST; this one is in TRAIN")
-        params = []
-        for layer in net.layers:
-            param = LayerParameter()
-            param.CopyFrom(layer.param)
-            for name in ("include", "exclude", "blobs"):
-                param.ClearField(name)
-            params.append(param)
+        params = [without(layer.param, "include", "exclude", "blobs") for layer in net.layers]
         self.own: list[Layer] = [layer for layer in net.layers if not _is_inserted(layer.param)]
         super().__init__(bypass(params, _is_inserted))
 
@@ -260,7 +254,7 @@ def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
     outputs = [graph.last[name] for name in net.outputs]
     rest &= graph.before(outputs)
     read = {value for i in rest for value in graph.read(i)}
-    handed = [v for v in sorted(read) if v[0] not in rest and not _is_given(graph, v)]
+    handed = [v for v in sorted(read) if v[0] not in rest and not (graph.is_input(v[0]) or graph.is_constant(v[0]))]
     kept = list(dict.fromkeys([*handed, *(v for v in outputs if v[0] not in rest)]))
     first = graph.before(kept)
     if not rest:
@@ -268,11 +262,6 @@ def drop_head(net: Net, target: str = "") -> tuple[Part, Part]:
     if not any(graph.reads[i] for i in first):
         raise Error(f'nothing is left of the net before "{graph.layers[heads[0]].name}", the first layer that is dropped')
     return _part(net, graph, first, kept), _part(net, graph, rest, [v for v in outputs if v[0] in rest])
-
-
-def _is_given(graph: NetGraph, value: Value) -> bool:
-    """Return True if a value is an input or a constant."""
-    return graph.is_input(value[0]) or graph.is_constant(value[0])
 
 
 def _part(net: Net, graph: NetGraph, chosen: Iterable[int], ends: Sequence[Value]) -> Part:

@@ -338,15 +338,10 @@ def _times(sizes: Sequence[int]) -> str:
 
 
 LIMITS: dict[str, dict[type[Layer], Limit]] = {
-    "bvlc": {
-        PoolingOfAxes: pooling_of_axes,
-    },
     "opencv": {
-        PoolingOfAxes: pooling_of_axes,
         Pooling: pooling_method,
     },
     "cann": {
-        PoolingOfAxes: pooling_of_axes,
         Pooling: cann_pooling,
         Convolution: cann_convolution,
         Deconvolution: cann_deconvolution,
@@ -358,7 +353,6 @@ LIMITS: dict[str, dict[type[Layer], Limit]] = {
         Reshape: cann_reshape,
     },
     "rknn": {
-        PoolingOfAxes: pooling_of_axes,
         DepthwiseConvolution: rknn_depthwise,
         Proposal: one_image,
         Softmax: one_image,
@@ -366,20 +360,18 @@ LIMITS: dict[str, dict[type[Layer], Limit]] = {
         Reduction: rknn_reduction,
     },
     "vitis-ai": {
-        PoolingOfAxes: pooling_of_axes,
         Pooling: pooling_method,
         Eltwise: vitis_eltwise,
         InnerProduct: vitis_inner_product,
         PriorBox: vitis_prior_box,
     },
     "horizon": {
-        PoolingOfAxes: pooling_of_axes,
         SPP: horizon_spp,
         Reshape: horizon_reshape,
         Flatten: horizon_flatten,
     },
 }
-"""The limits of each target, by class."""
+"""The limits of each target, by class, besides that of PoolingOfAxes, which all have."""
 
 
 def beyond_limits(net: Net, target: str) -> Iterator[tuple[Layer, str, str]]:
@@ -387,7 +379,7 @@ def beyond_limits(net: Net, target: str) -> Iterator[tuple[Layer, str, str]]:
 
     Types that the target lacks are left out.
     """
-    limits = LIMITS.get(target, {})
+    limits: dict[type[Layer], Limit] = {PoolingOfAxes: pooling_of_axes, **LIMITS.get(target, {})}
     for node in net.nodes:
         if lacks(target, node.layer.param):
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -66,10 +67,8 @@ def deploy(file: NetFile, state: caffe_pb2.NetState, shapes: Shapes = MappingPro
     for a shape that neither says, and for a net without outputs.
     """
     deployed = Deployed(caffe_pb2.NetParameter(name=file.param.name), file.file)
-    whole = caffe_pb2.NetParameter()
-    whole.CopyFrom(file.param)
     original = list(file.param.layer)
-    layers = clean(_without_label_readers(list(whole.layer), shapes, deployed.notes), deployed.notes, state)
+    layers = clean(_without_label_readers(deepcopy(original), shapes, deployed.notes), deployed.notes, state)
     if not layers:
         raise PrototxtError("no layer computes an output from an image: there is no net to deploy", file=file.file)
     sources = {top: i for i, layer in enumerate(original) if not layer.bottom for top in layer.top}
@@ -125,13 +124,11 @@ def _inputs(
     Layers of constants stay, a DummyData only next to other inputs. Raises Error.
     """
     layers = file.param.layer
-    constants = {sources[name] for name in needed if name in sources and _is_constant(layers[sources[name]])}
+    made = {sources[name] for name in needed if name in sources}
+    constants = {i for i in made if not is_data(layers[i]) and layers[i].type != "Python"}
     if all(sources.get(name) in constants for name in needed):
         constants = {i for i in constants if class_of(layers[i]) is not DummyData}
-    for i in sorted(constants):
-        stays = LayerParameter()
-        stays.CopyFrom(layers[i])
-        yield stays
+    yield from (deepcopy(layers[i]) for i in sorted(constants))
     needed = [name for name in needed if sources.get(name) not in constants]
     for name in needed:
         if name not in sources:
@@ -144,11 +141,6 @@ def _inputs(
             deployed.advice = _advice(param)
             deployed.options = "" if deployed.advice else preprocessing(param)
         yield layer
-
-
-def _is_constant(param: LayerParameter) -> bool:
-    """Return True for a layer without bottoms that reads no data."""
-    return not is_data(param) and param.type != "Python"
 
 
 def _shape(param: LayerParameter, name: str, place: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ conv1 -> conv1 (value 1) -> relu1 -> conv1 (value 2) -> ...
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 
 from minicaffe.layer_list import Node
 from minicaffe.proto import caffe_pb2
@@ -103,6 +104,14 @@ def input_layer(name: str, shape: Iterable[int], *, top: str) -> LayerParameter:
     """Return an Input layer with one top."""
     block = caffe_pb2.InputParameter(shape=[caffe_pb2.BlobShape(dim=shape)])
     return LayerParameter(name=name, type="Input", top=[top], input_param=block)
+
+
+def without(layer: LayerParameter, *names: str) -> LayerParameter:
+    """Return a copy of a layer without these fields."""
+    new = deepcopy(layer)
+    for name in names:
+        new.ClearField(name)  # type: ignore[arg-type]
+    return new
 
 
 def clear_fillers(layer: LayerParameter) -> None:

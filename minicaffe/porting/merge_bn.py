@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,8 +66,7 @@ def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights, fork: str 
     fork: the net's. Neither is changed. The linear layer's top gets the name of the last top of the chain, so that readers find
     it and outputs keep their names.
     """
-    new = caffe_pb2.NetParameter()
-    new.CopyFrom(param)
+    new = deepcopy(param)
     merged = Merged(new, {name: list(arrays) for name, arrays in weights.items()})
     graph = Graph(new.layer)
     names = Counter(spec.name for layer in new.layer for spec in layer.param if spec.name)

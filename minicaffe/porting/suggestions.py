@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from minicaffe.errors import nearest
+from minicaffe.errors import first_of, nearest
 from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.weights import WeightsFile
 from minicaffe.net import Net
@@ -50,9 +50,8 @@ def suggested_names(net: Net, file: WeightsFile, most: int = 5) -> str:
             return "; its layers have no names" if names else "; none of its layers has weights"
         names = [name or "(unnamed)" for name in names[:most]] + ["..."] * (len(names) > most)
         return f"; its layers are called {', '.join(names)}, and none nearly matches in name and shapes"
-    shown = ", ".join(f"{name} (in the file: {other})" for name, other in pairs[:most])
-    more = f" and {len(pairs) - most} more" if len(pairs) > most else ""
-    return f"; nearly matching, with the same shapes: {shown}{more}"
+    shown = first_of([f"{name} (in the file: {other})" for name, other in pairs], most=most)
+    return f"; nearly matching, with the same shapes: {shown}"
 
 
 def _fits(net: Net, name: str, layer: LayerWeights) -> bool:

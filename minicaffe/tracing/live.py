@@ -44,7 +44,7 @@ from .explanations import explain
 from .tours import Tour
 from .trace import shows_rois
 from .trace_facts import example_of
-from .trace_page import Json, document, explained, page, pictured
+from .trace_page import Json, alone, document, page
 from .tracer import Tracer
 from .units import unit
 
@@ -156,14 +156,14 @@ class Live:
             undo.pop_all()
             if _clean(net, i + 1) <= i:  # a later layer changed in place a blob that these layers have rewritten
                 self._run(i + 1)
-        return explained(found)
+        return alone(found)
 
     def _pictured(self, question: Mapping[str, Any]) -> Json:
         name, at = question["unit"], question.get("at")
         if not isinstance(name, str) or not (isinstance(at, list) and at and all(_is_whole(k) and k >= 0 for k in at)):
             raise Error("a unit is a layer's name and where in its top: channel, row and column")
         with self._now.paused():
-            return pictured(unit(self._net, name, at))
+            return alone(unit(self._net, name, at))
 
     def _edit(self, text: object) -> _Changed:
         if not isinstance(text, str):
@@ -291,11 +291,8 @@ def _clean(net: Net, first: int) -> int:
 
     It is earlier if a layer from `first` on has changed an earlier layer's blob in place.
     """
-    changed = {id(top.data_memory) for node in net.nodes[first:] for top in _in_place(node.bottoms, node.tops)}
+    in_place = (top for node in net.nodes[first:] for top in node.tops if any(top is bottom for bottom in node.bottoms))
+    changed = {id(top.data_memory) for top in in_place}
     made = (i for i, node in enumerate(net.nodes[:first]) if any(id(top.data_memory) in changed for top in node.tops))
     start = next(made, first)
     return start if start == first else _clean(net, start)
-
-
-def _in_place(bottoms: Sequence[Blob], tops: Sequence[Blob]) -> list[Blob]:
-    return [top for top in tops if any(top is bottom for bottom in bottoms)]

@@ -73,6 +73,7 @@ FIELDS: dict[str, type] = {
     "ask": dict,
     "without_python": dict,
 }
+KINDS = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
 NEEDED = "title", "text", "layer"
 OTHERWISE = "text", "point"
 """The fields of "without_python"."""
@@ -140,7 +141,7 @@ def _check_stop(stop: Any, place: str) -> None:
         if field not in FIELDS:
             raise Error(f"{place}: unknown field {field!r}{hint(field, FIELDS)}; known: {', '.join(FIELDS)}")
         if type(value) is not FIELDS[field]:
-            raise Error(f"{place}: {field} must be {_kind(FIELDS[field])}, got {json.dumps(value)[:40]}")
+            raise Error(f"{place}: {field} must be {KINDS[FIELDS[field]]}, got {json.dumps(value)[:40]}")
     for field in NEEDED:
         if not stop.get(field):
             raise Error(f"{place}: {field} is missing")
@@ -159,10 +160,6 @@ def _check_stop(stop: Any, place: str) -> None:
         _check_stop({**stop, **other, "without_python": {}}, f"{place}: without_python")
     if "ask" in stop:
         check_ask(stop["ask"], place)
-
-
-def _kind(kind: type) -> str:
-    return {str: "a text", int: "a whole number", list: "a list", dict: "an object"}[kind]
 
 
 def _usage(point: str) -> str:

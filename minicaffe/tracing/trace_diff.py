@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import limits
-from minicaffe.errors import Error, on_one_line
+from minicaffe.errors import Error, first_of, on_one_line
 from minicaffe.files import read_bytes
 
 from .representations import maps_html
@@ -243,11 +243,8 @@ class TraceDiff:
     def notes(self) -> list[str]:
         """Return notes on the images and layers that differ."""
         notes = ["the images differ"] if self.a.image != self.b.image else []
-        for which, names in (("A", self.only_a), ("B", self.only_b)):
-            if names:
-                more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-                notes.append(on_one_line(f"only in {which}: {', '.join(names[:8])}{more}"))
-        return notes
+        only = {"A": self.only_a, "B": self.only_b}
+        return notes + [on_one_line(f"only in {which}: {first_of(names)}") for which, names in only.items() if names]
 
     def weight_notes(self) -> list[str]:
         """Return notes on the weights that differ: how many, the most different ones, and the first."""

@@ -15,7 +15,7 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -216,21 +216,11 @@ def _unit(unit: Unit, arrays: Arrays) -> Json:
     }
 
 
-def _alone(part: Callable[[Arrays], Json]) -> Json:
-    """Return a part of the JSON with its arrays in base64."""
+def alone(found: Unit | Example) -> Json:
+    """Return the JSON of a unit or an example alone, with its arrays in base64."""
     arrays = Arrays()
-    data = part(arrays)
+    data = _unit(found, arrays) if isinstance(found, Unit) else _example(found, arrays)
     return {**data, "arrays": base64.b64encode(arrays.join()).decode()}
-
-
-def pictured(unit: Unit) -> Json:
-    """Return the JSON of a unit alone, with its arrays in base64."""
-    return _alone(lambda arrays: _unit(unit, arrays))
-
-
-def explained(example: Example) -> Json:
-    """Return the JSON of an example alone, with its arrays in base64."""
-    return _alone(lambda arrays: _example(example, arrays))
 
 
 def _reads(edge: tuple[Axis, Axis] | None) -> Json | None:

@@ -20,6 +20,7 @@ from minicaffe.pycaffe_net import DECONV_TYPES, GRADIENT, gradient_from
 
 from .explanations.terms import Index, number, place
 from .receptive_fields import Field, receptive_field
+from .trace import shrunk
 
 RULES = {"gradient": GRADIENT, "Zeiler and Fergus": DECONV_TYPES["Zeiler & Fergus"], "guided": DECONV_TYPES["Guided Backprop"]}
 LONGEST = 256
@@ -90,7 +91,8 @@ def unit(net: Net, layer: str, at: Sequence[int] = ()) -> Unit:
     lowest, highest = float(pixels.read_data()[0].min()), float(pixels.read_data()[0].max())
 
     def cut(array: Array) -> NDArray[np.float64]:
-        return _shrunk(array[0, :, rows[0] : rows[1] + 1, columns[0] : columns[1] + 1].astype(np.float64))
+        part = array[0, :, rows[0] : rows[1] + 1, columns[0] : columns[1] + 1].astype(np.float64)
+        return shrunk(part, -(-max(part.shape[1:]) // LONGEST))
 
     shown = (cut(pixels.read_data()) - lowest) * (255 / ((highest - lowest) or 1))
     pictures = [UnitPicture("input", _rgb(shown), None)]
@@ -126,16 +128,6 @@ def _field(net: Net, name: str, index: Index, source: str) -> Field:
         return fields[source]
     height, width = net.blobs[source].shape[2:]
     return Field(range(height), range(width))
-
-
-def _shrunk(maps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return maps (C, H, W) with the mean of each block, so that no side has more than LONGEST pixels."""
-    times = -(-max(maps.shape[1:]) // LONGEST)
-    for axis in (1, 2):
-        starts = np.arange(0, maps.shape[axis], times)
-        counts = np.diff(starts, append=maps.shape[axis])  # the last block may be smaller
-        maps = np.add.reduceat(maps, starts, axis) / np.expand_dims(counts, tuple({0, 1, 2} - {axis}))
-    return maps
 
 
 def _rgb(maps: NDArray[np.float64]) -> NDArray[np.uint8]:

@@ -68,9 +68,10 @@ def nms(dets: Array, threshold: float) -> NDArray[np.intp]:
     return ops.nms(dets, threshold)
 
 
-def _kept(
+def kept_boxes(
     dets: Array, threshold: float, order: NDArray[np.intp], end: float = 1, strict: bool = True, by_all: bool = False
 ) -> list[int]:
+    """Return the kept boxes. end: added to a side; strict: an IoU at the threshold stays; by_all: dropped boxes drop others."""
     kept: list[int] = []
     for place, i in enumerate(order):
         others = order[:place] if by_all else np.array(kept, np.intp)
@@ -94,48 +95,48 @@ def _best_first(dets: Array) -> NDArray[np.intp]:
 
 @nms.slip("Begin with the best score: sort the boxes by score, from the highest.")
 def not_sorted(dets: Array, threshold: float) -> list[int]:
-    return _kept(dets, threshold, np.arange(len(dets)))
+    return kept_boxes(dets, threshold, np.arange(len(dets)))
 
 
 @nms.slip("np.argsort begins with the lowest score. Sort by the negative score.")
 def worst_first(dets: Array, threshold: float) -> list[int]:
-    return _kept(dets, threshold, np.argsort(dets[:, 4], kind="stable"))
+    return kept_boxes(dets, threshold, np.argsort(dets[:, 4], kind="stable"))
 
 
 @nms.slip("Return the indices of rows of dets, not places in the sorted order.")
 def places_in_the_order(dets: Array, threshold: float) -> list[int]:
     order = _best_first(dets)
-    return [int(np.flatnonzero(order == i)[0]) for i in _kept(dets, threshold, order)]
+    return [int(np.flatnonzero(order == i)[0]) for i in kept_boxes(dets, threshold, order)]
 
 
 @nms.slip("A box is suppressed when its overlap is more than the threshold. One of exactly the threshold stays.")
 def at_the_threshold(dets: Array, threshold: float) -> list[int]:
-    return _kept(dets, threshold, _best_first(dets), strict=False)
+    return kept_boxes(dets, threshold, _best_first(dets), strict=False)
 
 
 @nms.slip("The last pixel belongs to a box, so that a side is x2 - x1 + 1 pixels long, also that of the intersection.")
 def without_the_end(dets: Array, threshold: float) -> list[int]:
-    return _kept(dets, threshold, _best_first(dets), end=0)
+    return kept_boxes(dets, threshold, _best_first(dets), end=0)
 
 
 @nms.slip("A suppressed box suppresses no other. Compare a box with the kept boxes alone.")
 def suppressed_ones_suppress(dets: Array, threshold: float) -> list[int]:
-    return _kept(dets, threshold, _best_first(dets), by_all=True)
+    return kept_boxes(dets, threshold, _best_first(dets), by_all=True)
 
 
 @nms.slip("Return the indices of the kept boxes, not the boxes.")
 def the_boxes(dets: Array, threshold: float) -> Array:
-    return dets[_kept(dets, threshold, _best_first(dets))]
+    return dets[kept_boxes(dets, threshold, _best_first(dets))]
 
 
 @nms.slip("Return the kept boxes' indices from the best score to the worst, not in the order of dets.")
 def by_index(dets: Array, threshold: float) -> list[int]:
-    return sorted(_kept(dets, threshold, _best_first(dets)))
+    return sorted(kept_boxes(dets, threshold, _best_first(dets)))
 
 
 @nms.slip("Return the indices of the kept boxes, the best first, not True or False for each box.")
 def a_mask(dets: Array, threshold: float) -> NDArray[np.bool_]:
-    return np.isin(np.arange(len(dets)), _kept(dets, threshold, _best_first(dets)))
+    return np.isin(np.arange(len(dets)), kept_boxes(dets, threshold, _best_first(dets)))
 
 
 def _anchor_sets(rng: np.random.Generator) -> list[tuple[Array, Array, Array, Array, ProposalLimits]]:

@@ -24,6 +24,7 @@ from minicaffe.net import Net
 from minicaffe.training.solver import SGDSolver
 
 from .checks import question
+from .lesson_4 import kept_boxes
 
 Array = NDArray[Any]
 Generator = np.random.Generator
@@ -494,43 +495,29 @@ def nms(boxes: Array, scores: Array, threshold: float) -> Array:
     return np.asarray(ops.nms(np.column_stack([boxes, scores]), threshold))
 
 
-def _kept(boxes: Array, order: Array, threshold: float, end: float = 1, chain: bool = False, equal: bool = False) -> Array:
-    """Return the kept boxes. end: added to a side; chain: dropped boxes drop others; equal: so does an IoU at the threshold."""
-    areas = (boxes[:, 2] - boxes[:, 0] + end) * (boxes[:, 3] - boxes[:, 1] + end)
-    kept: list[int] = []
-    for place, i in enumerate(order):
-        others = order[:place] if chain else np.array(kept, int)
-        sides = np.minimum(boxes[i, 2:], boxes[others, 2:]) - np.maximum(boxes[i, :2], boxes[others, :2]) + end
-        shared = np.maximum(sides, 0).prod(axis=1)
-        iou = shared / (areas[i] + areas[others] - shared)
-        if not ((iou > threshold) | (equal & (iou == threshold))).any():
-            kept.append(int(i))
-    return np.array(kept, int)
-
-
 @nms.slip("Boxes must be visited from the best score to the worst; yours go in the order given.")
-def not_sorted(boxes: Array, scores: Array, threshold: float) -> Array:
-    return _kept(boxes, np.arange(len(boxes)), threshold)
+def not_sorted(boxes: Array, scores: Array, threshold: float) -> list[int]:
+    return kept_boxes(boxes, threshold, np.arange(len(boxes)))
 
 
 @nms.slip("A box that was dropped drops no others. Compare with the kept boxes alone.")
-def dropped_boxes_drop(boxes: Array, scores: Array, threshold: float) -> Array:
-    return _kept(boxes, np.argsort(-scores, kind="stable"), threshold, chain=True)
+def dropped_boxes_drop(boxes: Array, scores: Array, threshold: float) -> list[int]:
+    return kept_boxes(boxes, threshold, np.argsort(-scores, kind="stable"), by_all=True)
 
 
 @nms.slip("The last pixel belongs to the box, so that a side is x2 - x1 + 1 pixels long.")
-def without_the_end(boxes: Array, scores: Array, threshold: float) -> Array:
-    return _kept(boxes, np.argsort(-scores, kind="stable"), threshold, end=0)
+def without_the_end(boxes: Array, scores: Array, threshold: float) -> list[int]:
+    return kept_boxes(boxes, threshold, np.argsort(-scores, kind="stable"), end=0)
 
 
 @nms.slip("A box is dropped if its IoU is greater than the threshold. Yours also drops those whose IoU is just the threshold.")
-def dropped_at_the_threshold(boxes: Array, scores: Array, threshold: float) -> Array:
-    return _kept(boxes, np.argsort(-scores, kind="stable"), threshold, equal=True)
+def dropped_at_the_threshold(boxes: Array, scores: Array, threshold: float) -> list[int]:
+    return kept_boxes(boxes, threshold, np.argsort(-scores, kind="stable"), strict=False)
 
 
 @nms.slip('Of equal scores the earlier box comes first: np.argsort(-scores, kind="stable"). Yours visits the later one first.')
-def later_of_equals(boxes: Array, scores: Array, threshold: float) -> Array:
-    return _kept(boxes, np.argsort(scores, kind="stable")[::-1], threshold)
+def later_of_equals(boxes: Array, scores: Array, threshold: float) -> list[int]:
+    return kept_boxes(boxes, threshold, np.argsort(scores, kind="stable")[::-1])
 
 
 # 8. Proposals.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array
-from minicaffe.errors import in_brackets, written_out
+from minicaffe.errors import first_of, in_brackets, written_out
 
 MOST_CAUSES = 3
 
@@ -30,10 +30,7 @@ class Tolerance:
     def beyond(self, a: Array, b: Array) -> NDArray[np.bool_]:
         """Return where two arrays of one shape differ by more than the tolerance. NaN agrees with NaN, infinity with itself."""
         a, b = a.astype(np.float64), b.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            near = np.abs(a - b) <= self.of(a) + self.rtol * np.abs(a)
-        # For an infinite a the tolerance is infinite too, so `near` alone is not enough.
-        same: NDArray[np.bool_] = near & np.isfinite(a) | (a == b) | (np.isnan(a) & np.isnan(b))
+        same: NDArray[np.bool_] = np.isclose(b, a, self.rtol, self.of(a), equal_nan=True)
         return ~same
 
     def agree(self, a: Array, b: Array) -> bool:
@@ -127,8 +124,7 @@ class Comparison:
             way = in_brackets("pair them with --map")
             lines.append(f"nothing was compared: B has none of the names of A's layers and blobs{way}")
         if self.unmatched:
-            more = f" and {len(self.unmatched) - 8} more" if len(self.unmatched) > 8 else ""
-            lines.append(f"in A only: {', '.join(self.unmatched[:8])}{more}")
+            lines.append(f"in A only: {first_of(self.unmatched)}")
         if self.missing and self.agreed:
             lines.append(f"outputs of A that B lacks, not compared: {', '.join(self.missing)}")
         return written_out("\n".join(lines))

@@ -20,7 +20,7 @@ from minicaffe.errors import Error
 from minicaffe.formats.values import is_repeated
 from minicaffe.layer import Layer
 from minicaffe.net import Net
-from minicaffe.porting.graph import clear_fillers, input_layer
+from minicaffe.porting.graph import clear_fillers, input_layer, without
 from minicaffe.proto import caffe_pb2
 
 
@@ -104,10 +104,7 @@ class Segment:
 
 def _bare(param: caffe_pb2.LayerParameter) -> caffe_pb2.LayerParameter:
     """Return a copy without rules, shared names and fillers, because the weights are copied in."""
-    new = caffe_pb2.LayerParameter()
-    new.CopyFrom(param)
-    for name in ("include", "exclude", "param", "phase", "blobs"):
-        new.ClearField(name)
+    new = without(param, "include", "exclude", "param", "phase", "blobs")
     clear_fillers(new)
     return new
 
@@ -220,10 +217,7 @@ def _differing_fields(a: caffe_pb2.LayerParameter, b: caffe_pb2.LayerParameter) 
 
 
 def _take_param(trial: Trial, b: Layer) -> None:
-    new = caffe_pb2.LayerParameter()
-    new.CopyFrom(b.param)
-    for name in CONNECTIONS:
-        new.ClearField(name)  # type: ignore[arg-type]
+    new = without(b.param, *CONNECTIONS)
     new.name = trial.param.name
     new.bottom.extend(trial.param.bottom)
     new.top.extend(trial.param.top)

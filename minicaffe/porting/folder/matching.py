@@ -13,7 +13,7 @@ from minicaffe.detection.families import family_of
 from minicaffe.detection.family import SSD_MEANS, Family
 from minicaffe.detection.mtcnn import stage_of
 from minicaffe.detection.task import Task, task_of
-from minicaffe.errors import Error
+from minicaffe.errors import Error, first_of
 from minicaffe.formats.caffemodel import LayerWeights
 from minicaffe.formats.weights import WeightsFile
 from minicaffe.layers.neuron.dropout import Dropout
@@ -72,8 +72,7 @@ class Pair:
         parts = {"other shapes": self.wrong, "not in the weights": self.lacking, "not in the net": self.unread}
         for what, names in parts.items():
             if names:
-                more = f" and {len(names) - 3} more" * (len(names) > 3)
-                text += f"; {what}: {', '.join(names[:3])}{more}"
+                text += f"; {what}: {first_of(names, most=3)}"
         if self.types:
             text += f"; BUT the trained net has {', '.join(self.types)}, which this one lacks"
         return text

@@ -127,7 +127,7 @@ class _Steps:
         return words.result(lambda suffix, stem="out": self.output(stem, suffix, of=one)[0])
 
     def to_onnx(self, one: Runnable, words: _Words) -> Iterator[Step]:
-        if not all(_has_onnx_form(one.made)):
+        if any(not isinstance(layer, Input | Split) and exports.get(type(layer)) is None for layer in one.made.layers):
             return
         yield from self.installs("export")
         (out,) = self.output("model", ".onnx", of=one)
@@ -272,10 +272,6 @@ def names_of(report: Report, task: Task) -> Item | None:
     counts = {"detect": (0, 1), "read": (1,)}.get(task.command, (0,))
     wanted = [task.classes.number - lacking for lacking in counts]
     return next((item for item in report.of(NAMES) if item.content and len(item.content) in wanted), None)
-
-
-def _has_onnx_form(net: Net) -> Iterator[bool]:
-    return (isinstance(layer, Input | Split) or exports.get(type(layer)) is not None for layer in net.layers)
 
 
 def _has_torch_form(net: Net) -> bool:

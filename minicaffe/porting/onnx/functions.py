@@ -48,13 +48,15 @@ from .graph import Dims, Emitter, Graph, Operand, Value
 
 
 def _one_node(operator: str) -> Emitter:
-    return lambda g, layer, bottom, top: [g(operator, bottom[0])]
+    return lambda g, layer, bottom, top: [g(operator, *bottom)]
 
 
 exports(AbsVal)(_one_node("Abs"))
 exports(BNLL)(_one_node("Softplus"))
+exports(HardSwish)(_one_node("HardSwish"))
 exports(Mish)(_one_node("Mish"))
 exports(Sigmoid)(_one_node("Sigmoid"))
+exports(SpatialProduct)(_one_node("Mul"))
 exports(TanH)(_one_node("Tanh"))
 
 
@@ -74,11 +76,6 @@ def relu6(g: Graph, layer: ReLU6, bottom: list[Value], top: list[Dims]) -> list[
 def hard_sigmoid(g: Graph, layer: HardSigmoid, bottom: list[Value], top: list[Dims]) -> list[str]:
     alpha, beta, _ = layer.constants()
     return [g("HardSigmoid", bottom[0], alpha=alpha, beta=beta)]
-
-
-@exports(HardSwish)
-def hard_swish(g: Graph, layer: HardSwish, bottom: list[Value], top: list[Dims]) -> list[str]:
-    return [g("HardSwish", bottom[0])]
 
 
 @exports(PReLU)
@@ -323,11 +320,6 @@ def padding(g: Graph, layer: Padding, bottom: list[Value], top: list[Dims]) -> l
     if min(layer.pads) < 0:
         return [g("Slice", bottom[0], [-start] * 2, [end or LAST] * 2, [2, 3])]
     return [g("Pad", bottom[0], [start, start, end, end], None, [2, 3])]
-
-
-@exports(SpatialProduct)
-def spatial_product(g: Graph, layer: SpatialProduct, bottom: list[Value], top: list[Dims]) -> list[str]:
-    return [g("Mul", *bottom)]
 
 
 @exports(BroadcastMul)

@@ -34,8 +34,7 @@ from minicaffe.layers.proposal.dynamic_tops import dynamic_rois
 from minicaffe.layers.shape.split import Split
 from minicaffe.mode import TEST
 from minicaffe.net import Net
-from minicaffe.porting.graph import clear_fillers, graph_of
-from minicaffe.proto import caffe_pb2
+from minicaffe.porting.graph import clear_fillers, graph_of, without
 from minicaffe.registry import exports
 from minicaffe.tracing.net_state import state_kept
 from minicaffe.version import __version__
@@ -266,10 +265,7 @@ def describe(model: ModelProto, graph: Graph, net: Net, renamed: Mapping[str, st
 
 def _text(layer: Layer) -> str:
     """Return the layer's parameters without weights, fillers, bottoms and tops."""
-    param = caffe_pb2.LayerParameter()
-    param.CopyFrom(layer.param)
-    for field in ("bottom", "top", "blobs", "include", "exclude"):
-        param.ClearField(field)
+    param = without(layer.param, "bottom", "top", "blobs", "include", "exclude")
     clear_fillers(param)
     return text_format.MessageToString(param, as_one_line=True)
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.blob import Array
 from minicaffe.layers.pool.pooling_windows import PoolAxis
@@ -42,13 +41,9 @@ def conv(b: Builder, node: Node) -> list[str]:
     begin, end = pads_of(node, size, reach, stride)
     if min(begin + end) < 0:
         raise RefusedError(f"negative pads {begin + end}")
-    more = [e - s for s, e in zip(begin, end)]
-    if any(m % d for m, d in zip(more, dilation)):
+    if any((e - s) % d for s, e, d in zip(begin, end, dilation)):
         raise RefusedError(f"pads {begin} before and {end} after a map, with dilations {dilation} (Caffe pads both ends alike)")
-    zeros = [(max(m, 0) // d, max(-m, 0) // d) for m, d in zip(more, dilation)]
-    weight = np.pad(weight, [(0, 0), (0, 0), *zeros])
-    pad = [max(s, e) for s, e in zip(begin, end)]
-    return [_convolution(b, "Convolution", node, weight, {"stride": stride, "pad": pad, "dilation": dilation})]
+    return [_convolution(b, "Convolution", node, weight, (begin, end), {"stride": stride, "dilation": dilation})]
 
 
 @imports("ConvTranspose")
@@ -60,17 +55,18 @@ def conv_transpose(b: Builder, node: Node) -> list[str]:
     pads = list(node.get("pads", [0] * 2 * len(size)))
     added = node.get("output_padding", [0] * len(size))
     begin, end = pads[: len(size)], [e - more for e, more in zip(pads[len(size) :], added)]
-    less = [s - e for s, e in zip(begin, end)]  # how much less is cut off at the end than at the start
-    if any(m % d for m, d in zip(less, dilation)) or min(max(s, e) for s, e in zip(begin, end)) < 0:
+    if any((e - s) % d for s, e, d in zip(begin, end, dilation)) or min(max(s, e) for s, e in zip(begin, end)) < 0:
         raise RefusedError(f"pads {begin} before and {end} after a map (Caffe cuts off both ends alike)")
-    zeros = [(max(-m, 0) // d, max(m, 0) // d) for m, d in zip(less, dilation)]
-    pad = [max(s, e) for s, e in zip(begin, end)]
-    weight = np.pad(weight, [(0, 0), (0, 0), *zeros])
-    return [_convolution(b, "Deconvolution", node, weight, {"stride": stride, "pad": pad, "dilation": dilation})]
+    return [_convolution(b, "Deconvolution", node, weight, (begin, end), {"stride": stride, "dilation": dilation})]
 
 
-def _convolution(b: Builder, kind: str, node: Node, weight: Array, window: Mapping[str, list[int]]) -> str:
-    group = node.get("group", 1)
+def _convolution(
+    b: Builder, kind: str, node: Node, weight: Array, pads: tuple[list[int], list[int]], window: Mapping[str, list[int]]
+) -> str:
+    """Add the layer. Of pads that differ at the two ends, the larger one is its pad."""
+    group, more = node.get("group", 1), [(e - s) // d for s, e, d in zip(*pads, window["dilation"])]
+    weight = np.pad(weight, [(0, 0), (0, 0), *((max(m, 0), max(-m, 0)) for m in more)])
+    window = {**window, "pad": [max(s, e) for s, e in zip(*pads)]}
     channels = weight.shape[0] if kind == "Convolution" else weight.shape[1] * group
     fields: dict[str, Any] = {name: one_or_all(numbers, int(name != "pad")) for name, numbers in window.items()}
     fields |= {"num_output": channels, "kernel_size": one_or_all(list(weight.shape[2:]), 0)}
@@ -168,7 +164,7 @@ def _matching(wanted: list[Windows], *, average: bool) -> tuple[bool, bool]:
         axes = _caffes(wanted, floor)
         for counted in (True, False):
             if not average or all(
-                np.array_equal(_divisors(replace(a, counts_padding=counted), w.count), w.divisors())
+                np.array_equal(replace(a, counts_padding=counted).lengths(np.intp)[: w.count], w.divisors())
                 for a, w in zip(axes, wanted)
             ):
                 return floor, counted
@@ -176,13 +172,6 @@ def _matching(wanted: list[Windows], *, average: bool) -> tuple[bool, bool]:
     raise RefusedError(
         f"pads {pads} before and after a map of {' x '.join(str(w.size) for w in wanted)}: Caffe's windows differ"
     )
-
-
-def _divisors(axis: PoolAxis, count: int) -> NDArray[np.intp]:
-    start = np.arange(count) * axis.stride - axis.pad
-    if axis.counts_padding:
-        return np.minimum(start + axis.kernel, axis.size + axis.pad) - start
-    return np.minimum(start + axis.kernel, axis.size) - np.maximum(start, 0)
 
 
 def _both(name: str, numbers: list[int]) -> dict[str, int]:

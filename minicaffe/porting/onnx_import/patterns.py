@@ -130,8 +130,6 @@ def padded(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Reader
     """Return a Conv, MaxPool or AveragePool with its own padding in place of a Pad and the operator.
 
     The Pad must pad with zeros, before a MaxPool with the least number.
-
-    It pads with zeros, a MaxPool with the least number.
     """
     pad, shape = makers.get(node.input(0)), graph.shapes.get(node.input(0), ())
     if not (pad and pad.op == "Pad" and node.op in LEAST and pad.get("mode", "constant") == "constant" and len(shape) == 4):
@@ -140,7 +138,9 @@ def padded(graph: Graph, node: Node, makers: Mapping[str, Node], readers: Reader
     own = list(node.get("pads", [0] * 4))
     if value is None or pads is None or min(pads) < 0 or any(pads[:2] + pads[4:6]) or value != LEAST[node.op](value):
         return None
-    if node.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or (node.op == "AveragePool" and (any(own) or _up(node))):
+    if node.op == "AveragePool" and (any(own) or node.get("ceil_mode", 0)):
+        return None
+    if node.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None
     around = [pads[i] + more for i, more in zip((2, 3, 6, 7), own)]
     more = {"pads": around, "auto_pad": "NOTSET"} | ({"count_include_pad": 1} if node.op == "AveragePool" else {})
@@ -153,10 +153,6 @@ LEAST: Mapping[str, Callable[[float], float]] = {
     "MaxPool": lambda value: min(value, float(np.finfo(np.float32).min)),
 }
 """What a Pad may pad with to be an operator's padding: a value for which this is the value."""
-
-
-def _up(node: Node) -> bool:
-    return bool(node.get("ceil_mode", 0))
 
 
 def _value(graph: Graph, pad: Node) -> float | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +18,7 @@ from minicaffe.errors import Error, install
 from minicaffe.files import opened, read_bytes
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 
 OLDEST, NEWEST = 9, 22
@@ -84,7 +87,8 @@ def _load_external(model: ModelProto, name: str) -> None:
         if file not in files:
             with opened(file) as handle:
                 files[file] = os.fstat(handle.fileno()).st_size
-        length = _elements(tensor) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        count = math.prod(max(dim, 0) for dim in tensor.dims)
+        length = count * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
         if _number(place, "offset") + length > files[file] or _number(place, "length", length) != length:
             raise Error(f'{name}: the weight "{tensor.name}" needs {length:,} bytes, which {file.name} does not have for it')
         needed += length
@@ -103,13 +107,6 @@ def _load_external(model: ModelProto, name: str) -> None:
 def _number(place: Mapping[str, str], key: str, default: int = 0) -> int:
     text = place.get(key, str(default))
     return int(text) if text.isdecimal() and len(text) < 20 else -1
-
-
-def _elements(tensor: TensorProto) -> int:
-    count = 1
-    for dim in tensor.dims:
-        count *= max(dim, 0)
-    return count
 
 
 # The size of a model once its local functions are inlined: nested calls let a small file grow to any size.
@@ -219,25 +216,17 @@ def _blocks(outer: Sequence[GraphProto | FunctionProto]) -> Iterator[GraphProto 
 
 def _check_chains(functions: dict[_Key, FunctionProto], name: str) -> None:
     """Raise Error for calls nested too deep, also in functions that nothing calls, because onnx's code walks these too."""
-    calls = {key: [*_called(function, functions)] for key, function in functions.items()}
-    callers = dict.fromkeys(calls, 0)
-    for called in calls.values():
-        for key in called:
-            callers[key] += 1
-    ready, depth, seen = [key for key, count in callers.items() if not count], dict.fromkeys(calls, 1), 0
-    while ready:
-        key, seen = ready.pop(), seen + 1
-        for called_key in calls[key]:
-            depth[called_key] = max(depth[called_key], depth[key] + 1)
-            callers[called_key] -= 1
-            if not callers[called_key]:
-                ready.append(called_key)
-    if seen < len(calls) or max(depth.values(), default=0) > DEEPEST:
+    calls = {key: {*_called(function, functions)} for key, function in functions.items()}
+    depth: dict[_Key, int] = {}
+    with suppress(CycleError):
+        for key in TopologicalSorter(calls).static_order():
+            depth[key] = 1 + max((depth[called] for called in calls[key]), default=0)
+    if len(depth) < len(calls) or max(depth.values(), default=0) > DEEPEST:
         raise Error(f"{name}: its functions or sub-graphs nest more than {DEEPEST} deep, or a function calls itself")
 
 
 def _called(function: FunctionProto, functions: dict[_Key, FunctionProto]) -> Iterator[_Key]:
-    """Yield the functions that a function's nodes and sub-graphs call, each as often as it is called."""
+    """Yield the functions that a function's nodes and sub-graphs call."""
     for block in _blocks([function]):
         for node in block.node:
             if (key := _key(node.domain, node.op_type, node.overload)) in functions:

@@ -47,18 +47,27 @@ Eltwises, Reductions = caffe_pb2.EltwiseParameter, caffe_pb2.ReductionParameter
 
 
 def _line(text: str) -> Form:
-    """Return a form that needs only the bottoms, x and y."""
-    return lambda s, layer, bottom, top: text.format(x=bottom[0], y=bottom[-1])
+    """Return a form that needs only the bottoms, of which x is the first and y the last, and attributes of the layer."""
+    return lambda s, layer, bottom, top: text.format(
+        x=bottom[0], y=bottom[-1], bottoms=", ".join(bottom), layer=layer, param=layer.param
+    )
 
 
 source(AbsVal)(_line("{x}.abs()"))
+source(BatchReindex)(_line("{x}[{y}.long()]"))
 source(BNLL)(_line("torch.logaddexp({x}, torch.zeros_like({x}))"))
 source(ChannelNorm)(_line("torch.linalg.vector_norm({x}, dim=1, keepdim=True)"))
+source(Concat)(_line("torch.cat([{bottoms}], {layer.axis})"))
+source(Flatten)(_line("{x}.flatten({param.flatten_param.axis}, {param.flatten_param.end_axis})"))
 source(HardSwish)(_line("F.hardswish({x})"))
 source(Mish)(_line("F.mish({x})"))
+source(PixelShuffle, subclasses=True)(_line("F.pixel_shuffle({x}, {layer.factor})"))
+source(Reverse)(_line("{x}.flip({layer.axis})"))
 source(Sigmoid)(_line("torch.sigmoid({x})"))
+source(Softmax)(_line("{x}.softmax({param.softmax_param.axis})"))
 source(SpatialProduct)(_line("{x} * {y}"))
 source(TanH)(_line("torch.tanh({x})"))
+source(Unsqueeze)(_line("{x}.unsqueeze({layer.axis})"))
 
 
 @source(HardSigmoid)
@@ -120,11 +129,6 @@ def swish(s: Source, layer: Swish, bottom: Sequence[str], top: Shapes) -> str:
 @source(Threshold)
 def threshold(s: Source, layer: Threshold, bottom: Sequence[str], top: Shapes) -> str:
     return f"({bottom[0]} > {number(layer, layer.param.threshold_param.threshold)}).to({bottom[0]})"
-
-
-@source(Softmax)
-def softmax(s: Source, layer: Softmax, bottom: Sequence[str], top: Shapes) -> str:
-    return f"{bottom[0]}.softmax({layer.param.softmax_param.axis})"
 
 
 @source(Dropout)
@@ -189,28 +193,12 @@ def arg_max(s: Source, layer: ArgMax, bottom: Sequence[str], top: Shapes) -> str
     return f"{bottom[0]}.argmax({layer.axis}, keepdim=True).to({bottom[0]})"
 
 
-@source(Concat)
-def concat(s: Source, layer: Concat, bottom: Sequence[str], top: Shapes) -> str:
-    return f"torch.cat([{', '.join(bottom)}], {layer.axis})"
-
-
 @source(Slice)
 def slices(s: Source, layer: Slice, bottom: Sequence[str], top: Shapes) -> str:
     if len(top) == 1:
         return bottom[0]
     points = list(layer.param.slice_param.slice_point)
     return f"{bottom[0]}.tensor_split({points}, {layer.axis})" if points else f"{bottom[0]}.chunk({len(top)}, {layer.axis})"
-
-
-@source(Flatten)
-def flatten(s: Source, layer: Flatten, bottom: Sequence[str], top: Shapes) -> str:
-    param = layer.param.flatten_param
-    return f"{bottom[0]}.flatten({param.axis}, {param.end_axis})"
-
-
-@source(Unsqueeze)
-def unsqueeze(s: Source, layer: Unsqueeze, bottom: Sequence[str], top: Shapes) -> str:
-    return f"{bottom[0]}.unsqueeze({layer.axis})"
 
 
 @source(Reshape)
@@ -226,16 +214,6 @@ def reshape(s: Source, layer: Reshape, bottom: Sequence[str], top: Shapes) -> st
 @source(Permute, Transpose)
 def permute(s: Source, layer: Permute | Transpose, bottom: Sequence[str], top: Shapes) -> str:
     return f"{bottom[0]}.permute({', '.join(map(str, layer.order))})"
-
-
-@source(Reverse)
-def reverse(s: Source, layer: Reverse, bottom: Sequence[str], top: Shapes) -> str:
-    return f"{bottom[0]}.flip({layer.axis})"
-
-
-@source(PixelShuffle, subclasses=True)
-def pixel_shuffle(s: Source, layer: PixelShuffle, bottom: Sequence[str], top: Shapes) -> str:
-    return f"F.pixel_shuffle({bottom[0]}, {layer.factor})"
 
 
 @source(ShuffleChannel)
@@ -273,11 +251,6 @@ def crop(s: Source, layer: Crop, bottom: Sequence[str], top: Shapes) -> str:
     for i, start in enumerate(layer.offsets(len(top[0]) - axis), axis):
         cuts.append(f"{start}:{start} + {reference}.shape[{i}]" if start else f":{reference}.shape[{i}]")
     return f"{x}[{', '.join(cuts)}]"
-
-
-@source(BatchReindex)
-def batch_reindex(s: Source, layer: BatchReindex, bottom: Sequence[str], top: Shapes) -> str:
-    return f"{bottom[0]}[{bottom[1]}.long()]"
 
 
 @source(Im2col)

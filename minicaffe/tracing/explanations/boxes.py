@@ -72,8 +72,8 @@ def row_of(case: Case[Layer], at: Index, names: Sequence[str], worked: Sequence[
     return RowExplanation(**own, **more, **case.named(at))
 
 
-def corners(box: Sequence[float] | Array) -> str:
-    return ", ".join(f"{name} {number(value)}" for name, value in zip(CORNERS, box))
+def corners(box: Sequence[float] | Array, names: Sequence[str] = CORNERS) -> str:
+    return ", ".join(f"{name} {number(value)}" for name, value in zip(names, box))
 
 
 def overlaps(box: Array, others: Array) -> Array:

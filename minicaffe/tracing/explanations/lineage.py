@@ -22,7 +22,6 @@ from minicaffe.detection.inputs import image_scale, input_width
 from minicaffe.detection.ssd import ssd_layer
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
-from minicaffe.layers.proposal.anchors import by_position, shifted_anchors
 from minicaffe.layers.proposal.nms import nms
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.layers.shape.concat import Concat
@@ -79,12 +78,7 @@ def candidates(case: Case[Proposal]) -> Candidates:
     """Return the candidates of a Proposal, computed from its bottoms by the layer's functions."""
     layer, limits = case.layer, case.layer.limits
     info = case.bottoms[2].reshape(-1)[: 4 if layer.by_param else 3]
-    scores = by_position(case.bottoms[0][:, len(layer.anchors) :], 1)[:, 0]
-    deltas = by_position(case.bottoms[1], 4)
-    if layer.unnormalise:
-        deltas = deltas * np.array(layer.stds, deltas.dtype) + np.array(layer.means, deltas.dtype)
-    height, width = case.bottoms[0].shape[2:]
-    anchors = shifted_anchors(layer.anchors, height, width, layer.stride)
+    anchors, scores, deltas = layer.by_anchor(*case.bottoms[:2])
     boxes = clip_boxes(bbox_transform_inv(anchors, deltas), info[:2])
     if layer.by_param:
         large = np.all(boxes[:, 2:] - boxes[:, :2] + 1 >= limits.min_size * info[[-1, 2]], axis=1)

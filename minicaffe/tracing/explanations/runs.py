@@ -34,7 +34,9 @@ def with_gradients(
     """
     node = net.nodes[index]
     tops = node.tops
-    with _weight_gradients(net, index, weight), net.running():
+    with _switches_kept(net), net.running():
+        for layer in net.layers:
+            layer.param_propagate_down = [layer is node.layer and i == weight for i in range(len(layer.param_propagate_down))]
         kept = [(blob, blob.read_diff().copy()) for blob in tops]  # a loss's diff holds its loss_weight, which must survive
         note = _put_dy(net, index, dy, seed)
         dys = [blob.read_diff().copy() for blob in tops]
@@ -103,16 +105,14 @@ def _backward(net: Net, i: int) -> None:
 
 
 @contextmanager
-def _weight_gradients(net: Net, index: int, weight: int | None) -> Iterator[None]:
-    """In the block, let only blob `weight` of this layer get a weight gradient."""
-    kept = [(layer, layer.param_propagate_down) for layer in net.layers]
-    for layer, wanted in kept:
-        layer.param_propagate_down = [layer is net.layers[index] and i == weight for i in range(len(wanted))]
+def _switches_kept(net: Net) -> Iterator[None]:
+    """After the block, set again which gradients each layer computes."""
+    kept = [(layer, layer.gradient_wanted, layer.param_propagate_down) for layer in net.layers]
     try:
         yield
     finally:
-        for layer, wanted in kept:
-            layer.param_propagate_down = wanted
+        for layer, wanted, propagate in kept:
+            layer.gradient_wanted, layer.param_propagate_down = wanted, propagate
 
 
 def explain(  # noqa: PLR0913 - public, by keyword
@@ -218,16 +218,12 @@ def _gradient_wanted(net: Net, layer: Layer | None = None, number: int = 0) -> I
 
     layer, number: also keep what the gradient in this learnable blob needs, even if training does not change it.
     """
-    kept = [(each, each.gradient_wanted, each.param_propagate_down) for each in net.layers]
-    for each in net.layers:
-        each.gradient_wanted = True
-    if layer is not None:
-        layer.param_propagate_down = [wanted or i == number for i, wanted in enumerate(layer.param_propagate_down)]
-    try:
+    with _switches_kept(net):
+        for each in net.layers:
+            each.gradient_wanted = True
+        if layer is not None:
+            layer.param_propagate_down = [wanted or i == number for i, wanted in enumerate(layer.param_propagate_down)]
         yield
-    finally:
-        for each, wanted, propagate in kept:
-            each.gradient_wanted, each.param_propagate_down = wanted, propagate
 
 
 def _forward(net: Net, index: int, number: int, start: int, whole: bool, notes: Sequence[str]) -> Case[Layer]:

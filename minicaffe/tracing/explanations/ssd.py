@@ -28,16 +28,12 @@ from minicaffe.layers.ssd.prior_box import PriorBox
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import explains, explains_gradient
 
-from .boxes import RowExplanation, row_of
+from .boxes import RowExplanation, corners, row_of
 from .explanation import SHARE, Case, Explanation, dy_term
 from .terms import Index, Terms, flat_index, indices, number, signed, table
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 LOSS = caffe_pb2.MultiBoxLossParameter
-
-
-def _corners(box: Array) -> str:
-    return ", ".join(f"{name} {number(value)}" for name, value in zip(CORNERS, box))
 
 
 @explains(PriorBox)
@@ -161,7 +157,7 @@ def detection_output(case: Case[DetectionOutput], at: Index) -> RowExplanation:
     slot = found.label if len(image.boxes) > 1 else 0
     box, lines, sizes = _decoded(case, image, slot, found.prior)
     worked = (float(number_of), float(found.label), float(image.scores[found.label, found.prior]), *box)
-    head = [f"prior {found.prior}: {_corners(image.priors.boxes[found.prior])}"]
+    head = [f"prior {found.prior}: {corners(image.priors.boxes[found.prior], CORNERS)}"]
     if case.layer.refines and len(case.bottoms) > 4:
         head[0] += " (refined by arm_loc)"
     sections = (head, lines, _ranked_lines(case, image, found, slot))
@@ -272,16 +268,13 @@ def _learning(case: Case[MultiBoxLoss]) -> Learning:
     return Learning(loc, conf, truths, each, picks, targets, counts, divisor)
 
 
-def _wide(priors: list[Priors]) -> list[Priors]:
-    return [Priors(*(values.astype(np.float64) for values in own)) for own in priors]
-
-
 @explains(MultiBoxLoss)
 def multi_box_loss(case: Case[MultiBoxLoss], at: Index) -> Explanation:
     layer, param, of = case.layer, case.layer.param.multibox_loss_param, _learning(case)
     picks, conf = of.picks, of.conf.astype(np.float64)
     truths = [Truths(own.labels, own.boxes.astype(np.float64)) for own in of.truths]
-    loc_losses, _ = localisation_loss(of.loc.astype(np.float64), truths, _wide(of.priors), picks, param)
+    priors = [Priors(*(values.astype(np.float64) for values in own)) for own in of.priors]
+    loc_losses, _ = localisation_loss(of.loc.astype(np.float64), truths, priors, picks, param)
     image, prior = np.nonzero(of.counts)
     conf_losses = confidence_loss(conf, of.targets, param)[0][image, prior]
     slots = of.loc.shape[2]
@@ -302,7 +295,7 @@ def multi_box_loss(case: Case[MultiBoxLoss], at: Index) -> Explanation:
     found = case.sum(at, formula, Terms.joined(parts), divisor=of.divisor, steps=steps)
     # Codes, and p near 1, are differences, so they have the rounding errors of their operands.
     size = (np.abs(of.loc).max(initial=1) * 40 * matched + len(conf_losses)) * max(map(abs, layer.weights))
-    return _with_tolerance(found, 1e-6 * float(size) / of.divisor)
+    return replace(found, tolerance=found.tolerance + 1e-6 * float(size) / of.divisor)
 
 
 def _rows(shape: Index, image: Array, flat: Array) -> Array:
@@ -310,18 +303,11 @@ def _rows(shape: Index, image: Array, flat: Array) -> Array:
     return indices(image * (math.prod(shape[1:])) + flat, shape)
 
 
-def _with_tolerance(found: Explanation, more: float) -> Explanation:
-    return replace(found, tolerance=found.tolerance + more)
-
-
 @explains_gradient(MultiBoxLoss)
 def multi_box_loss_gradient(case: Case[MultiBoxLoss], at: Index) -> Explanation:
     of = _learning(case)
-    image, rest = (
-        at[0],
-        flat_index(at, case.bottoms[case.number].shape) - at[0] * case.bottoms[case.number][0].size,
-    )
-    return (_of_conf if case.number else _of_loc)(case, at, of, image, rest)
+    rest = flat_index(at, case.bottoms[case.number].shape) - at[0] * case.bottoms[case.number][0].size
+    return (_of_conf if case.number else _of_loc)(case, at, of, at[0], rest)
 
 
 def _of_loc(case: Case[MultiBoxLoss], at: Index, of: Learning, image: int, rest: int) -> Explanation:
@@ -329,7 +315,7 @@ def _of_loc(case: Case[MultiBoxLoss], at: Index, of: Learning, image: int, rest:
     prior, slot, k = (int(v) for v in np.unravel_index(rest, of.loc.shape[1:]))
     picks = of.picks
     mine = np.flatnonzero((picks.image == image) & (picks.prior == prior) & (picks.slot == slot))
-    head = f"code {k} of prior {prior}: {_corners(of.priors[image].boxes[prior])}"
+    head = f"code {k} of prior {prior}: {corners(of.priors[image].boxes[prior], CORNERS)}"
     formula = "dloc = dloss * loc_weight * f'(d) / divisor where the prior matches a true box, else 0"
     if not len(mine):
         return case.gradient(at, formula, dy_term(case, (), 0.0), steps=(head, "it matches no true box: 0"), size=0.0)
@@ -351,7 +337,7 @@ def _of_loc(case: Case[MultiBoxLoss], at: Index, of: Learning, image: int, rest:
     factor = weight * slope * scale / of.divisor
     steps = (
         head,
-        f"it matches true box {truth} of image {image}: {_corners(target[0])}, whose code {k} is {number(wanted)}",
+        f"it matches true box {truth} of image {image}: {corners(target[0], CORNERS)}, whose code {k} is {number(wanted)}",
         f"d = {number(code)} - {signed(wanted)} = {number(d)}, f'(d) = {number(slope)}"
         + ", 0 outside the image" * (not inside),
         f"{number(weight)} * {signed(slope)} / {number(of.divisor)} = {number(factor)}",
