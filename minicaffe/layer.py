@@ -98,7 +98,7 @@ class Layer:
         True if missing tops are added.
     index_bottoms : tuple of int
         Bottoms that hold rois, labels, indices or sample weights. They have no gradient: backward zeroes their diff, and
-        force_backward skips them. setup may set it.
+        force_backward skips them. setup may set it. Without has_gradient, connect sets it to all bottoms.
     param_block : tuple of str
         The prototxt blocks that the layer reads, its main one first.
     weight_names : tuple of str or None
@@ -445,6 +445,8 @@ class Layer:
             The layer does not take these blobs or parameters.
         """
         _check_counts(self, len(bottom), len(top))
+        if not self.has_gradient:
+            self.index_bottoms = tuple(range(len(bottom)))
         self.guard(lambda: self.setup(bottom, top))
         if is_set_up:
             is_set_up()
@@ -671,6 +673,14 @@ class Layer:
             raise
 
 
+class Unary(Layer):
+    """A layer of one bottom and one top, without weights."""
+
+    num_bottom = 1
+    num_top = 1
+    weight_names = ()
+
+
 def gpu_methods_apply(kind: type[Layer]) -> bool:
     """Return whether the class's GPU methods match its CPU methods.
 
@@ -684,6 +694,16 @@ def gpu_methods_apply(kind: type[Layer]) -> bool:
     none = kind.__mro__.index(Layer)  # a GPU method of the base runs the CPU method, so it always matches
     pairs = [(definer(f"{way}_cpu"), definer(f"{way}_gpu")) for way in ("forward", "backward")]
     return all(gpu <= cpu or gpu == none for cpu, gpu in pairs)
+
+
+def hold_still(layer: Layer, learnt: Sequence[bool]) -> None:
+    """Keep backward and solvers from changing blobs. learnt: True for each blob that they may change."""
+    layer.param_propagate_down = list(learnt)
+    while not all(learnt) and len(layer.param.param) < len(learnt):
+        layer.param.param.add()
+    for spec, is_learnt in zip(layer.param.param, learnt):
+        if not is_learnt:
+            spec.lr_mult = spec.decay_mult = 0
 
 
 def check_finite_fields(layer: Layer, block: str) -> None:

@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda import convolution as gpu
-from minicaffe.layer import Costs, Layer, data_bytes
+from minicaffe.layer import Costs, Layer, Unary, data_bytes
 from minicaffe.reads import UNREAD, Axis
 from minicaffe.threads import Scratch
 
@@ -27,7 +27,7 @@ from .window import Window, checked_output, folded, read_window
 Index = tuple[Any, ...]
 
 
-class Im2col(Layer):
+class Im2col(Unary):
     """The windows of x, unrolled.
 
     bottom: x (N, C, *map). top: y (N, C * kernel size, *windows). convolution_param.axis is C's axis.
@@ -35,10 +35,7 @@ class Im2col(Layer):
     """
 
     type = "Im2col"
-    num_bottom = 1
-    num_top = 1
     param_block = ("convolution_param",)
-    weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.axis = channel_axis(self, bottom[0])

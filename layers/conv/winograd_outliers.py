@@ -134,8 +134,7 @@ def _sums(x: Array, taps: Array, step: int) -> Array:
     rows, columns = np.flatnonzero(taps[:length]), np.flatnonzero(taps[length:])
     height, width = x.shape[1] - length + 1, x.shape[2] - length + 1
     x = reduce(np.add, [x[:, i : i + height : step] for i in rows])
-    made: Array = reduce(np.add, [x[:, :, i : i + width : step] for i in columns])
-    return made
+    return reduce(np.add, [x[:, :, i : i + width : step] for i in columns])
 
 
 def outputs(slab: Array, weight: Array, window: Window, tiles: Flags) -> Iterator[tuple[NDArray[Any], Array]]:

@@ -59,16 +59,13 @@ class LabelledListSource(ListSource[Paired]):
     def labels_of(self, listed: Paired, image: Array) -> Array:
         """Return the labels (H, W, 1) of an image (H, W, C) as the layer reads it."""
         param = self.param
-        labels = self.named(listed, self._read_labels, param.root_folder + listed.label)
+        labels = self.named(listed, lambda: read_labels(granted(param.root_folder + listed.label)))
         return interpolated(labels, param.new_height, param.new_width, NEAREST) if param.new_height else labels
 
     def _shapes(self, listed: Paired, image: Array) -> tuple[tuple[int, int, int], tuple[int, int]]:
         """Return the transformed shapes of an image (H, W, C) and of its labels."""
         shape = self.named(listed, self.transformer.shape, image.shape[2], *image.shape[:2])
         return shape, self.named(listed, self.transformer.shape_of_labels, *shape[1:])
-
-    def _read_labels(self, name: str) -> Array:
-        return read_labels(granted(name))
 
 
 class DenseImageData(PrefetchingLayer):

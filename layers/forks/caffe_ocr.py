@@ -21,7 +21,7 @@ import numpy as np
 
 from minicaffe import limits, rng
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Costs, Layer
+from minicaffe.layer import Costs, Layer, hold_still
 from minicaffe.layers.conv.convolve import add_weight_gradient, convolve, data_gradient
 from minicaffe.layers.conv.window import Window
 from minicaffe.mode import TRAIN
@@ -122,12 +122,7 @@ class DenseBlock(Layer):
         names = [*NAMES, *(f"{name}_4g" for name in NAMES)] if param.use_BC else list(NAMES)
         self.weight_names = (*(name for name in names for _ in range(self.steps)), "factor")
         self.learn(*self._blobs_wanted(names))
-        while len(self.param.param) < len(self.blobs):
-            self.param.param.add()
-        for name, spec in zip(self.weight_names, self.param.param, strict=True):
-            if name in STATISTICS:  # without this, a solver would treat them as weights
-                spec.lr_mult = spec.decay_mult = 0
-        self.param_propagate_down = [name not in STATISTICS for name in self.weight_names]
+        hold_still(self, [name not in STATISTICS for name in self.weight_names])
 
     def _blobs_wanted(self, names: Sequence[str]) -> tuple[list[tuple[int, ...]], list[caffe_pb2.FillerParameter]]:
         """Return the blobs' shapes and fillers."""

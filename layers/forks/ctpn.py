@@ -29,12 +29,8 @@ class TextProposal(StandIn):
     Raises LayerError for more than one image, and for shapes that do not fit the anchors.
     """
 
-    type = "Python"
     num_bottom = 3
     num_top = 2
-    index_bottoms = (0, 1, 2)
-    param_block = ("python_param",)
-    weight_names = ()
     has_gradient = False
     param_keys = ("feat_stride",)
 

@@ -62,14 +62,10 @@ class LabelmapSource(LabelledListSource):
         super().__init__(images, param, transformer, shard)
 
     def labels_of(self, listed: Paired, image: Array) -> Array:
-        grey: Array = self.named(listed, _read_grey, self.param.root_folder + listed.label)
+        grey: Array = self.named(listed, lambda: read_image(granted(self.param.root_folder + listed.label), False))
         if self.param.new_height:
             grey = self.named(listed, resized, grey, self.param.new_height, self.param.new_width)
         return edge_labels(grey, self.keeps_weak).astype(self.transformer.dtype)
-
-
-def _read_grey(name: str) -> Array:
-    return read_image(granted(name), False)
 
 
 def edge_labels(grey: Array, keeps_weak: bool) -> Array:

@@ -20,13 +20,13 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, Unary
 from minicaffe.layers.proposal.param_str import StandIn
 from minicaffe.layers.proposal.proposal import Proposal
 from minicaffe.mode import TRAIN
 
 
-class MaskResize(Layer):
+class MaskResize(Unary):
     """y = A x B^T for each map, bilinear in both directions; dx = A^T dy B.
 
     bottom: x (N, C, H, W). top: y (N, C, output_height, output_width), of mask_resize_param.
@@ -34,10 +34,7 @@ class MaskResize(Layer):
     """
 
     type = "MaskResize"
-    num_bottom = 1
-    num_top = 1
     param_block = ("mask_resize_param",)
-    weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.mask_resize_param
@@ -89,11 +86,8 @@ class MNCMask(StandIn):
     Raises LayerError in phase TRAIN, and for a number of values that is no square.
     """
 
-    type = "Python"
     num_bottom = 1
     num_top = 1
-    param_block = ("python_param",)
-    weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         check_phase(self)
@@ -123,12 +117,8 @@ class MNCStageBridge(StandIn):
     Raises LayerError in phase TRAIN, and for shapes that do not match.
     """
 
-    type = "Python"
     num_bottom = 4
     num_top = 1
-    index_bottoms = (0, 1, 2, 3)
-    param_block = ("python_param",)
-    weight_names = ()
     has_gradient = False
     inert_keys = (*GRADIENT_KEYS, "feat_stride", "num_classes")
 

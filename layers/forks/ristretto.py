@@ -16,8 +16,7 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -55,10 +54,8 @@ LIMITS = {
 """The least and the largest value of each field. Beyond them, float32 holds no such numbers."""
 
 
-class Round(Protocol):
-    """A function that rounds to whole numbers."""
-
-    def __call__(self, x: Array) -> Array: ...
+Round = Callable[[Array], Array]
+"""A function that rounds to whole numbers."""
 
 
 def nearest(x: Array) -> Array:

@@ -56,8 +56,7 @@ def targets(anchors: Array, boxes: Array, epsilon: float) -> Array:
     """Return the moves (M, 4) from anchors (M, 4) to boxes (M, 4), whose last row and column belong to them."""
     sizes = boxes[:, 2:] - boxes[:, :2] + 1
     shifts = (boxes[:, :2] + sizes / 2 - anchors[:, :2]) / anchors[:, 2:]
-    moves: Array = np.concatenate([shifts, np.log(sizes / anchors[:, 2:] + epsilon)[:, ::-1]], axis=1)
-    return moves
+    return np.concatenate([shifts, np.log(sizes / anchors[:, 2:] + epsilon)[:, ::-1]], axis=1)
 
 
 BLOCK = "squeezedet_param"

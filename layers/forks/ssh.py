@@ -39,7 +39,6 @@ class SSHProposal(Proposal):
     """
 
     type = "Python"
-    num_top = (1, 2)
     kinds = ()
     inert_keys = (*Proposal.inert_keys, "positive_overlap")
 
@@ -61,7 +60,6 @@ class SSHAnchorTarget(AnchorTarget):
 
     type = "Python"
     num_bottom = (4, 5)
-    index_bottoms: tuple[int, ...] = (0, 1, 2, 3, 4)
     forces_best = False
     param_keys = (*AnchorTarget.param_keys, "positive_overlap")
 

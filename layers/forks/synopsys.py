@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, Unary
 
 
 class Add(Layer):
@@ -49,7 +49,7 @@ class Add(Layer):
                 blob.diff[...] = dy.sum(axis=tuple(repeated)).reshape(blob.shape)
 
 
-class Sum(Layer):
+class Sum(Unary):
     """y = the sum of x over the axes sum_param.axis (default: all). keepdims leaves each as an axis of 1.
 
     bottom: x. top: y. A negative axis counts from the end.
@@ -57,10 +57,7 @@ class Sum(Layer):
     """
 
     type = "Sum"
-    num_bottom = 1
-    num_top = 1
     param_block = ("sum_param",)
-    weight_names = ()
     copies = (0, 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.proto import caffe_pb2
 from minicaffe.reads import Axis
 
@@ -29,7 +29,7 @@ SMALL, SLOPE = 0.008867, 903.3
 SMALL_ROOT = 0.206896
 
 
-class ColorConv(Layer):
+class ColorConv(Unary):
     """Images in the colour space `output` from images in `input`: BGR (the default of both), RGB, XYZ, Lab or Gray.
 
     One space is copied.
@@ -40,12 +40,8 @@ class ColorConv(Layer):
     """
 
     type = "ColorConv"
-    num_bottom = 1
-    num_top = 1
     param_block = ("color_conv_param",)
-    weight_names = ()
     has_gradient = False
-    index_bottoms = (0,)
     copies = (3, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -103,8 +99,7 @@ def rgb_to_xyz(x: Array) -> Array:
 def xyz_to_rgb(x: Array) -> Array:
     linear = mixed(x, XYZ_TO_RGB)
     curved = 1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055
-    rgb: Array = 255 * np.where(linear <= 0.0031308, 12.92 * linear, curved)
-    return rgb
+    return 255 * np.where(linear <= 0.0031308, 12.92 * linear, curved)
 
 
 def xyz_to_lab(x: Array) -> Array:

@@ -171,8 +171,7 @@ class FixedNeuron(Layer):
 
 def halves_up(x: Array) -> Array:
     """Return x rounded to whole numbers, halves up."""
-    whole: Array = np.where(x - np.floor(x) == 0.5, np.ceil(x), np.rint(x))
-    return whole
+    return np.where(x - np.floor(x) == 0.5, np.ceil(x), np.rint(x))
 
 
 def halves_away(x: Array) -> Array:

@@ -139,5 +139,4 @@ def focal_slope(p: Array, start: float, sign: int, gamma: float) -> Array:
     power = np.zeros_like(p)
     if gamma:  # at base 0 and gamma < 1 the power is infinite and log p is 0; the limit of their product is 0
         np.power(base, gamma - 1, out=power, where=(base != 0) | (gamma >= 1))
-    slope: Array = -(sign * gamma * power * p * np.log(np.maximum(p, FLT_MIN)) + base**gamma)
-    return slope
+    return -(sign * gamma * power * p * np.log(np.maximum(p, FLT_MIN)) + base**gamma)

@@ -14,11 +14,11 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.launches import data_pair, diff_pair, launch_softmax
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.reads import Axis, along, whole
 
 
-class Softmax(Layer):
+class Softmax(Unary):
     """y = exp(x) / sum(exp(x)) along softmax_param.axis (default 1).
 
     bottom: x, any shape. top: y, of x's shape, each line along the axis adding up to 1. May run in place.
@@ -26,12 +26,9 @@ class Softmax(Layer):
     """
 
     type = "Softmax"
-    num_bottom = 1
-    num_top = 1
     same_positions = True
     in_place = True
     param_block = ("softmax_param",)
-    weight_names = ()
     copies = (0, 1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -35,7 +35,6 @@ class Accuracy(Layer):
     type = "Accuracy"
     num_bottom = 2
     num_top = (1, 2)
-    index_bottoms = (0, 1)
     param_block = ("accuracy_param",)
     weight_names = ()
     has_gradient = False
@@ -127,11 +126,9 @@ class EltwiseAccuracy(Layer):
     type = "EltwiseAccuracy"
     num_bottom = 2
     num_top = 1
-    index_bottoms = (0, 1)
     param_block = ("eltwise_accuracy_param",)
     weight_names = ()
     has_gradient = False
-    copies = (1, 1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.split = class_axis(self, bottom[0], 1, "bottom[0]")
@@ -165,11 +162,9 @@ class SegAccuracy(Layer):
     type = "SegAccuracy"
     num_bottom = 2
     num_top = 1
-    index_bottoms = (0, 1)
     param_block = ("seg_accuracy_param",)
     weight_names = ()
     has_gradient = False
-    copies = (1, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         classes = class_axis(self, bottom[0], 1, "bottom[0]").classes

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.launches import launch_sums
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 
 
-class ArgMax(Layer):
+class ArgMax(Unary):
     """The indices of the top_k largest elements, largest first. Of equal ones the larger index comes first.
 
     Without axis: over all axes but the first. bottom: x (N, ...). top: indices (N, 1, top_k), or with out_max_val indices
@@ -24,11 +24,7 @@ class ArgMax(Layer):
     """
 
     type = "ArgMax"
-    num_bottom = 1
-    num_top = 1
-    index_bottoms = (0,)
     param_block = ("argmax_param",)
-    weight_names = ()
     has_gradient = False
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -20,13 +20,13 @@ import numpy as np
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.launches import data_pair, diff_pair
-from minicaffe.layer import Costs, Layer
+from minicaffe.layer import Costs, Unary
 from minicaffe.layers.proposal.param_str import StandIn, layer_parameters
 from minicaffe.mode import TRAIN
 from minicaffe.threads import Index, each_block
 
 
-class Dropout(Layer):
+class Dropout(Unary):
     """Random elements zeroed with probability dropout_ratio in TRAIN, with a new mask for each forward.
 
     scale_train (default): y = x * mask / (1 - dropout_ratio) in TRAIN, y = x in TEST.
@@ -37,11 +37,8 @@ class Dropout(Layer):
     """
 
     type = "Dropout"
-    num_bottom = 1
-    num_top = 1
     in_place = True
     param_block = ("dropout_param",)
-    weight_names = ()
     elementwise = True
     mask: Blob
     """The mask of the last forward, uint8, of the bottom's shape: 1 for kept elements. Without `draws` it is not used."""
@@ -135,11 +132,8 @@ class SpatialDropout(StandIn):
     Raises LayerError for fewer axes than two and for another p.
     """
 
-    type = "Python"
     num_bottom = 1
     num_top = 1
-    param_block = ("python_param",)
-    weight_names = ()
     same_positions = True
     param_keys = ("p", "phase")
     copies = (0, 0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.launches import data_pair, diff_pair
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.layers.elementwise.epilogue import relu
 from minicaffe.layers.neuron.neuron import Neuron
 
@@ -96,8 +96,7 @@ class Cosine(Neuron):
         np.cos(x, out=out)
 
     def slope(self, x: Array) -> Array:
-        slope: Array = -np.sin(x)
-        return slope
+        return -np.sin(x)
 
 
 class ELU(Neuron):
@@ -259,8 +258,7 @@ class NegReLU(Neuron):
         np.minimum(x, 0, out=out)
 
     def slope(self, x: Array) -> Array:
-        slope: Array = (x < 0).astype(x.dtype)
-        return slope
+        return (x < 0).astype(x.dtype)
 
 
 class Power(Neuron):
@@ -360,7 +358,7 @@ class SeLu(Neuron):
         return np.where(x > 0, x.dtype.type(scale), scale * alpha * np.exp(np.minimum(x, 0)))
 
 
-class Sigmoid(Layer):
+class Sigmoid(Unary):
     """y = 1 / (1 + exp(-x)).
 
     bottom: x, any shape. top: y, of x's shape. May run in place. dx = dy y (1 - y).
@@ -369,10 +367,7 @@ class Sigmoid(Layer):
     """
 
     type = "Sigmoid"
-    num_bottom = 1
-    num_top = 1
     in_place = True
-    weight_names = ()
     elementwise = True
     copies = (0, 1)
 
@@ -461,7 +456,6 @@ class Threshold(Neuron):
     param_block = ("threshold_param",)
     has_gradient = False
     kernel = "threshold"
-    index_bottoms = (0,)
 
     def constants(self) -> tuple[float, float, float]:
         return self.param.threshold_param.threshold, 0.0, 0.0

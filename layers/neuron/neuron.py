@@ -11,21 +11,18 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.launches import data_pair, diff_pair
-from minicaffe.layer import Costs, Layer, data_bytes
+from minicaffe.layer import Costs, Layer, Unary, data_bytes
 from minicaffe.threads import Index, each_block
 
 
-class Neuron(Layer):
+class Neuron(Unary):
     """y = value(x), element by element. Subclasses define value, slope and their two kernels in cuda/neuron.cu.
 
     bottom: x (any shape). top: y (the same shape); may be in place, where a copy of x is kept for backward. Overflow gives inf,
     and a point outside the function's domain NaN, without a warning, as in C.
     """
 
-    num_bottom = 1
-    num_top = 1
     in_place = True
-    weight_names = ()
     elementwise = True
     keeps_input = True
     copies = (0, 0)

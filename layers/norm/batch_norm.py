@@ -27,7 +27,7 @@ from minicaffe.errors import WeightsError
 from minicaffe.fillers import fill
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind
-from minicaffe.layer import Costs, data_bytes
+from minicaffe.layer import Costs, data_bytes, hold_still
 from minicaffe.layers.elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
 from minicaffe.layers.elementwise.epilogue import Epilogue, epilogue_step
 from minicaffe.layers.elementwise.fusion import Channelwise, vector
@@ -132,13 +132,8 @@ class BatchNorm(Forked, Channelwise):
             for name, filler in (("correction", ones), ("scale", scale), ("bias", param.bias_filler)):
                 if name in layout:
                     fill(self.blobs[layout.index(name)].data, filler)
-        self.param_propagate_down = [name in LEARNT for name in layout]
-        while len(self.param.param) < len(self.blobs):
-            self.param.param.add()
         # In spite of the prototxt: a solver would treat the statistics as weights.
-        for name, spec in zip(layout, self.param.param):
-            if name not in LEARNT:
-                spec.lr_mult = spec.decay_mult = 0
+        hold_still(self, [name in LEARNT for name in layout])
 
     @classmethod
     def kind_from_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:

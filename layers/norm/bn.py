@@ -22,7 +22,7 @@ from minicaffe.cuda.launches import data_pair, diff_pair, launch_planes, launch_
 from minicaffe.errors import WeightsError
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind
-from minicaffe.layer import Costs, Count, data_bytes
+from minicaffe.layer import Costs, Count, data_bytes, hold_still
 from minicaffe.layers.elementwise.channels import affine, by_channel, each_channels, sum_channels, sum_products
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
@@ -112,7 +112,7 @@ class BN(Forked):
         self.eps, self.momentum = (param.eps, param.momentum) if kind == PSPNET else (1e-9, 0.0)
         self.of_batch = param.bn_mode != INFERENCE if kind == SEGNET else self.phase == TRAIN and not self.frozen
         self.learn([(1, self._mean.count, 1, 1)] * len(self.weight_names), self._fillers())
-        self._hold_still()
+        hold_still(self, [not self.frozen and i < 2 for i in range(len(self.blobs))])
 
     def check_kind(self) -> None:
         """Raise LayerError if the kind is unknown."""
@@ -158,16 +158,6 @@ class BN(Forked):
             return [slope, param.shift_filler]
         slope = param.slope_filler if param.HasField("slope_filler") else slope
         return [slope, param.bias_filler, constant(), constant(value=float(self.frozen))]
-
-    def _hold_still(self) -> None:
-        """Keep solvers from changing the statistics, and the slope and bias of a frozen layer."""
-        learnt = [not self.frozen and i < 2 for i in range(len(self.blobs))]
-        self.param_propagate_down = learnt
-        while not all(learnt) and len(self.param.param) < len(self.blobs):
-            self.param.param.add()
-        for spec, is_learnt in zip(self.param.param, learnt):
-            if not is_learnt:
-                spec.lr_mult = spec.decay_mult = 0
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape, channels = bottom[0].shape, self._mean.count

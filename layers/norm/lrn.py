@@ -19,7 +19,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.kernels import kernel
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.proto import caffe_pb2
 from minicaffe.reads import Axis
 from minicaffe.threads import Scratch, parts, run
@@ -175,7 +175,7 @@ WITHIN = (normalise_within,), (normalise_within_backward,)
 """The kernels of forward and backward."""
 
 
-class LRN(Layer):
+class LRN(Unary):
     """y = x * scale^-beta. scale grows with the energy of neighbouring channels, or pixels.
 
     bottom: x (N, C, H, W). top: y of the same shape.
@@ -183,11 +183,8 @@ class LRN(Layer):
     """
 
     type = "LRN"
-    num_bottom = 1
-    num_top = 1
     same_positions = True
     param_block: ClassVar[tuple[str, ...]] = ("lrn_param",)
-    weight_names = ()
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -13,11 +13,11 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.launches import data_pair, diff_pair, launch_sums
-from minicaffe.layer import Costs, Layer, data_bytes
+from minicaffe.layer import Costs, Unary, data_bytes
 from minicaffe.reads import Axis
 
 
-class MVN(Layer):
+class MVN(Unary):
     """y = (x - mean) / (sqrt(var) + eps) over each channel's map, or with across_channels over each image.
 
     bottom: x (N, C, H, W), or fewer axes. top: y, always 4 axes (N, C, H, W), absent ones of length 1. Without
@@ -26,13 +26,9 @@ class MVN(Layer):
     """
 
     type = "MVN"
-    num_bottom = 1
-    num_top = 1
     same_positions = True
     in_place = True
     param_block = ("mvn_param",)
-    weight_names = ()
-    copies = (1, 1)
     axes: tuple[int, ...]
     """The top's axes along which a mean is taken."""
 

@@ -98,8 +98,7 @@ def ave_pool_gradient(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -
 
 def divisors(rows: PoolAxis, columns: PoolAxis, dtype: DTypeLike) -> Array:
     """Return the divisors of the windows' sums (PH, PW)."""
-    sizes: Array = np.multiply.outer(rows.lengths(dtype), columns.lengths(dtype))
-    return sizes
+    return np.multiply.outer(rows.lengths(dtype), columns.lengths(dtype))
 
 
 def stochastic_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> tuple[Array, Array]:

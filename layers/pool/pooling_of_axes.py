@@ -15,13 +15,13 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Count, Layer
 from minicaffe.layers.conv.window import Index, Window, overlap, read_window
 from minicaffe.proto import caffe_pb2
 from minicaffe.reads import Axis, whole
@@ -43,9 +43,11 @@ class PoolingOfAxes(Layer):
 
     type = "Pooling"
     num_bottom = 1
-    num_top = (1, 2)
+    num_top: ClassVar[Count] = (1, 2)
     param_block = ("pooling_param",)
     weight_names = ()
+    lowest: ClassVar[float] = LOWEST
+    """The maximum of a window without a number above it."""
 
     @staticmethod
     def is_meant(param: Param) -> bool:
@@ -63,13 +65,14 @@ class PoolingOfAxes(Layer):
                 raise self.error(f"{field} is not built {where}: delete it", f"pooling_param.{field}")
         if len(top) > 1 and param.pool != MAX:
             raise self.error("only MAX pooling has a second top, the mask", "top[1]")
+        self.maximum = param.pool == MAX
         self.axis = self.axis_of(param.axis, bottom[0], "pooling_param.axis")
         self.spatial_axes = len(bottom[0].shape) - self.axis - 1
         if self.spatial_axes < 1:
             shape = bottom[0].shape
             raise self.error(f"no axis follows the channels, axis {self.axis} of shape {shape}", "pooling_param.axis")
         self.floor = rounds_down(self, param)
-        self._window = None if param.global_pooling else read_window(self, self.spatial_axes)
+        self._window: Window | None = None if param.global_pooling else read_window(self, self.spatial_axes)
         if self._window is None:
             for given, _ in param.ListFields():
                 if given.name.startswith(("kernel", "stride", "pad", "dilation")):
@@ -131,20 +134,23 @@ class PoolingOfAxes(Layer):
         if len(top) > 1:
             top[1].data[...] = self.first_maximum(x, y)
             return
-        maximum = self.param.pooling_param.pool == MAX
-        y[...] = LOWEST if maximum else 0
-        for windows, pixels in self._taps():
-            part = y[windows]
-            (np.fmax if maximum else np.add)(part, x[pixels], out=part)
-        if not maximum:
+        self._reduce(x, y)
+        if not self.maximum:
             with np.errstate(divide="ignore", invalid="ignore"):  # as in 2-d, an empty window gives NaN
                 y /= self.divisors()
 
+    def _reduce(self, x: Array, y: Array) -> None:
+        """Write each window's maximum, or its sum, to y."""
+        y[...] = self.lowest if self.maximum else 0
+        for windows, pixels in self._taps():
+            part = y[windows]
+            (np.fmax if self.maximum else np.add)(part, x[pixels], out=part)
+
     def first_maximum(self, x: Array, y: Array) -> NDArray[np.signedinteger[Any]]:
-        """Write the maxima to y; return their flat indices in the map, -1 if nothing is above LOWEST."""
+        """Write the maxima to y; return their flat indices in the map, -1 if nothing is above lowest."""
         index = np.full(y.shape, -1, np.intp)
         places = np.arange(math.prod(self.spatial)).reshape(self.spatial)
-        y[...] = LOWEST
+        y[...] = self.lowest
         for windows, pixels in self._taps():
             wins = x[pixels] > y[windows]
             np.copyto(index[windows], places[pixels], where=wins)
@@ -156,14 +162,16 @@ class PoolingOfAxes(Layer):
             return
         x, dx, dy = bottom[0].data, bottom[0].diff, top[0].diff
         dx[...] = 0
-        if self.param.pooling_param.pool == AVE:
+        if not self.maximum:
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = dy / self.divisors()
             for windows, pixels in self._taps():
                 dx[pixels] += share[windows]
             return
-        index, of_map = self.first_maximum(x, np.empty_like(dy)), x.shape[: self.axis + 1]
-        won = index >= 0
-        first = np.arange(math.prod(of_map)) * math.prod(self.spatial)  # each map's first pixel in x
-        index += first.reshape(*of_map, *(1,) * self.spatial_axes)
-        np.add.at(dx.reshape(-1), index[won], dy[won])
+        y = np.empty_like(dy)  # a later layer may have overwritten the top in place
+        self._reduce(x, y)
+        left = y > self.lowest  # windows whose maximum is still to be found
+        for windows, pixels in self._taps():
+            found = left[windows] & (x[pixels] == y[windows])
+            dx[pixels] += np.where(found, dy[windows], 0)
+            left[windows] &= ~found

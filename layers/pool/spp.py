@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.proto import caffe_pb2
 
 from .pooling import Pooling
 
 
-class SPP(Layer):
+class SPP(Unary):
     """The bins of pyramid_height levels of pooling, one level after the other.
 
     bottom: x (N, C, H, W). top: y (N, C * (1 + 4 + 16 + ...)), each level's bins in the order channel, row, column; with
@@ -28,10 +28,7 @@ class SPP(Layer):
     """
 
     type = "SPP"
-    num_bottom = 1
-    num_top = 1
     param_block = ("spp_param",)
-    weight_names = ()
     copies = (0, 1)
     levels: list[tuple[Pooling, Blob]]
     """Each level's pooling and its result (N, C, bins, bins)."""

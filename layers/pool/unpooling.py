@@ -119,8 +119,7 @@ class Unpooling(Layer):
         if self.method == TILE:
             return x
         sizes = np.outer(*(self.lengths(axis, n) for axis, n in enumerate(x.shape[2:])))
-        divided: Array = x / np.maximum(sizes, 1)
-        return divided
+        return x / np.maximum(sizes, 1)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = bottom[0].data, top[0].data

@@ -115,9 +115,6 @@ class AnchorTarget(StandIn):
     type = "AnchorTarget"
     num_bottom: ClassVar[Count] = (3, 4)
     num_top = 4
-    index_bottoms: tuple[int, ...] = (0, 1, 2, 3)
-    param_block: ClassVar[tuple[str, ...]] = ("python_param",)
-    weight_names = ()
     has_gradient = False
     stateful = True
     param_keys: ClassVar[tuple[str, ...]] = ("feat_stride", "base_size", "scales", "ratios", "allowed_border")

@@ -110,8 +110,7 @@ def _samplers(least: float) -> list[caffe_pb2.BatchSampler]:
 
 def _objects(entry: Entry) -> NDArray[np.bool_]:
     """Return which boxes (N,) are objects: not proposals, and not the originals' crowds, whose overlaps are -1."""
-    found: NDArray[np.bool_] = (entry["gt_classes"] > 0) & (entry["max_overlaps"] >= 0)
-    return found
+    return (entry["gt_classes"] > 0) & (entry["max_overlaps"] >= 0)
 
 
 def seen_entry(entry: Entry, window: Array) -> Entry:

@@ -17,8 +17,7 @@ from minicaffe.blob import Array
 def sizes_in_pixels(boxes: Array) -> Array:
     """Return the areas (...) of boxes (..., 4); 0 if an end is before its start."""
     sides = boxes[..., 2:] - boxes[..., :2]
-    areas: Array = np.where((sides < 0).any(axis=-1), 0, (sides[..., 0] + 1) * (sides[..., 1] + 1))
-    return areas
+    return np.where((sides < 0).any(axis=-1), 0, (sides[..., 0] + 1) * (sides[..., 1] + 1))
 
 
 def overlaps(boxes: Array, others: Array, divisor: str = "IOU") -> Array:

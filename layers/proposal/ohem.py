@@ -35,7 +35,6 @@ class BoxAnnotatorOHEM(Layer):
     type = "BoxAnnotatorOHEM"
     num_bottom = 4
     num_top = 2
-    index_bottoms = (0, 1, 2, 3)
     param_block = ("box_annotator_ohem_param",)
     weight_names = ()
     has_gradient = False
@@ -187,4 +186,3 @@ class SoftmaxWithLossOHEM(SoftmaxWithLoss):
     """
 
     type = "SoftmaxWithLossOHEM"
-    num_top = (1, 3)

@@ -45,6 +45,9 @@ INSIDE, OUTSIDE = TopName(("weight", "inside"), ("outside",)), TopName(("weight"
 class StandIn(Layer):
     """Base of the stand-ins for Python layers. It refuses unknown keys of param_str and another layer's tops."""
 
+    type = "Python"
+    param_block: ClassVar[tuple[str, ...]] = ("python_param",)
+    weight_names = ()
     param_keys: ClassVar[tuple[str, ...]] = ()
     """The keys of param_str that the layer reads. A subclass that reads more names them all."""
     inert_keys: ClassVar[tuple[str, ...]] = ()

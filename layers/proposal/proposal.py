@@ -63,8 +63,7 @@ def param_anchors(param: caffe_pb2.ProposalParameter, whose: str) -> Array:
 
 def _rounded(x: Array) -> Array:
     """Return x rounded as by the originals: x + 0.5 cast to int."""
-    whole: Array = np.trunc(x + 0.5)
-    return whole
+    return np.trunc(x + 0.5)
 
 
 def check_param(layer: Layer) -> None:
@@ -113,9 +112,7 @@ class Proposal(DynamicTops, Forked, StandIn):
     type = "Proposal"
     num_bottom = 3
     num_top = (1, 2)
-    index_bottoms = (0, 1, 2)
     param_block: ClassVar[tuple[str, ...]] = ("python_param", "proposal_param")
-    weight_names = ()
     has_gradient = False
     dynamic_rois = True
     kinds: ClassVar[tuple[Kind, ...]] = KINDS

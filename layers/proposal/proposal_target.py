@@ -99,9 +99,7 @@ class ProposalTarget(DynamicTops, Forked, StandIn):
     type = "ProposalTarget"
     num_bottom = 2
     num_top = 5
-    index_bottoms = (0, 1)
     param_block: ClassVar[tuple[str, ...]] = ("python_param", "proposal_target_param")
-    weight_names = ()
     has_gradient = False
     stateful = True
     dynamic_rois = True

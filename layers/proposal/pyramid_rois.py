@@ -42,12 +42,8 @@ class PyramidProposal(DynamicTops, StandIn):
     Raises LayerError for more than one image, for shapes that do not fit the anchors, and for a map smaller than the image.
     """
 
-    type = "Python"
     num_bottom = 1 + 2 * len(STRIDES)
     num_top = 1
-    index_bottoms = tuple(range(num_bottom))
-    param_block = ("python_param",)
-    weight_names = ()
     has_gradient = False
     param_keys = ("feat_stride",)
     stateful = True  # forward may draw random numbers
@@ -114,13 +110,9 @@ class PyramidRois(StandIn):
     Raises LayerError for more than N rois.
     """
 
-    type = "Python"
     num_bottom = 1
     num_top = 1 + LEVELS
     inert_keys = ("feat_stride", "num_classes")
-    index_bottoms = (0,)
-    param_block = ("python_param",)
-    weight_names = ()
     has_gradient = False
 
     @classmethod

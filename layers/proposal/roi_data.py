@@ -111,7 +111,6 @@ class RoIData(DynamicTops, DataLayer, StandIn):
 
     type = "RoIData"
     num_top = (3, 6)
-    param_block = ("python_param",)
     dynamic_axis = None
     param_keys = ("num_classes",)
     inert_keys = ("feat_stride", "scales")

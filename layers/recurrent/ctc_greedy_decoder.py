@@ -47,7 +47,6 @@ class CTCGreedyDecoder(Forked):
     type = "CTCGreedyDecoder"
     num_bottom = (1, 3)
     num_top = (1, 3)
-    index_bottoms = (0, 1, 2)
     param_block = ("ctc_decoder_param",)
     weight_names = ()
     has_gradient = False
@@ -144,7 +143,6 @@ class LabelsequenceAccuracy(Layer):
     type = "LabelsequenceAccuracy"
     num_bottom = 2
     num_top = 1
-    index_bottoms = (0, 1)
     param_block = ("labelsequence_accuracy_param",)
     weight_names = ()
     has_gradient = False

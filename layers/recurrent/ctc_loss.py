@@ -83,7 +83,6 @@ class CtcLoss(SequenceLoss):
     """
 
     type = "CtcLoss"
-    num_bottom = 2
     index_bottoms = (1,)
     param_block = ("ctc_loss_param",)
 

@@ -298,8 +298,7 @@ class Lstm(Forked, Stateful):
         if len(bottom) == 1:
             return np.repeat(np.arange(steps)[:, None] > 0, streams, axis=1).astype(self.dtype)
         clip = np.concatenate([bottom[1].data.reshape(-1) != 0, np.zeros(streams)]).astype(self.dtype)
-        continues: Array = clip[np.add.outer(np.arange(steps), np.arange(streams))]
-        return continues
+        return clip[np.add.outer(np.arange(steps), np.arange(streams))]
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         steps, streams = self._steps_of(bottom[0])

@@ -79,7 +79,6 @@ class ContinuationIndicator(Layer):
     type = "ContinuationIndicator"
     num_bottom = (0, 1)
     num_top = 1
-    index_bottoms = (0,)
     param_block = ("continuation_indicator_param",)
     weight_names = ()
     has_gradient = False

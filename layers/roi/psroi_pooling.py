@@ -62,8 +62,7 @@ class Spans(NamedTuple):
 
     def terms(self) -> Ints:
         """Return the number of terms of each bin (B,)."""
-        terms: Ints = self.height * ((self.width + 1) // 2)
-        return terms
+        return self.height * ((self.width + 1) // 2)
 
 
 def bin_spans(plan: BinPlan, part: GridPart) -> Spans:

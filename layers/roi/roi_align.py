@@ -80,8 +80,7 @@ def _on_map(axis: AxisSteps, size: int) -> Array:
     """Return the corners (R, P + 1, 1) along an axis of that size; NaN off the map, and for a roi without length."""
     at = axis.start
     used = (axis.extent > 0)[:, None] & (at >= -0.5) & (at <= size - 0.5) & (size > 0)
-    places: Array = np.where(used, at, at.dtype.type(np.nan))[:, :, None]
-    return places
+    return np.where(used, at, at.dtype.type(np.nan))[:, :, None]
 
 
 CAFFE, CASCADE, MAKEFILE = "Caffe", "Cascade R-CNN", "makefile/frcnn"

@@ -87,8 +87,7 @@ class Taps(NamedTuple):
         used = self.pixel >= 0
         # Adds the weights if several samples read a pixel; float64.
         sums = np.bincount((row + self.pixel)[used], self.weight[used], rois * pooled * size)
-        matrices: Array = sums.reshape(rois, pooled, size).astype(self.weight.dtype)
-        return matrices
+        return sums.reshape(rois, pooled, size).astype(self.weight.dtype)
 
 
 def bilinear_taps(places: Array, size: int) -> Taps:

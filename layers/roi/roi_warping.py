@@ -68,5 +68,4 @@ class ROIWarping(RoiLayer):
 def _on_map(start: Array, size: int) -> Array:
     """Return positions (R, pooled, 1) along an axis of that size; NaN off the map."""
     on_map = (start >= -0.5) & (start <= size - 0.5) & (size > 0)
-    places: Array = np.where(on_map, start, start.dtype.type(np.nan))[:, :, None]
-    return places
+    return np.where(on_map, start, start.dtype.type(np.nan))[:, :, None]

@@ -8,7 +8,7 @@ from typing import ClassVar
 from minicaffe.blob import Array, Blob
 from minicaffe.forked import Forked
 from minicaffe.formats.forks import Kind
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.layers.shape.rearranged import Tables, on_device, steps_of
 from minicaffe.reads import UNREAD, Axis, moved
 
@@ -123,7 +123,7 @@ class AutoCrop(Crop):
         self._tables = {}
 
 
-class Padding(Layer):
+class Padding(Unary):
     """y = x with pad_beg rows and columns of zeros before it and pad_end after it. Negative numbers crop.
 
     Source: gpapan/caffe's padding_layer.cpp.
@@ -133,10 +133,7 @@ class Padding(Layer):
     """
 
     type = "Padding"
-    num_bottom = 1
-    num_top = 1
     param_block = ("padding_param",)
-    weight_names = ()
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

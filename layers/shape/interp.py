@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from minicaffe import threads
 from minicaffe.blob import Array, Blob
 from minicaffe.kernels import kernel
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.reads import Axis
 from minicaffe.threads import Index, Scratch, each_block
 
@@ -297,16 +297,13 @@ def _each_maps(how: Resizing, maps: int, step: Callable[[Index], None]) -> None:
     each_block((maps,), step, max(1, 2 * threads.BLOCK // within))
 
 
-class ResizedMaps(Layer):
+class ResizedMaps(Unary):
     """Maps resized bilinearly. Subclasses define sizes, and taps for other positions than Interp's.
 
     bottom: x (N, C, H, W). top: y (N, C, OH, OW). Raises LayerError for a bottom of other than 4 axes or without pixels, and
     for sizes below 1.
     """
 
-    num_bottom = 1
-    num_top = 1
-    weight_names = ()
     copies = (0, 0)
     uses_kernels = ((resize,), (resize_backward,))
     pads = 0, 0

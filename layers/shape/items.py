@@ -199,7 +199,6 @@ class ChannelFilter(Layer):
     num_top = AsManyAsBottoms()
     param_block = ("filter_param",)
     weight_names = ("selector",)
-    copies = (1, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.filter_param

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe.blob import Array, Blob, address_of
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.reads import Axis, same_places
 
 MOST_TABLES = 32
@@ -19,15 +19,12 @@ Tables = dict[bytes, Blob]
 """Blobs of int32, by their contents."""
 
 
-class Rearranged(Layer):
+class Rearranged(Unary):
     """y's numbers are those of `arranged(x)`, in order. Subclasses define arranged and reshape.
 
     bottom: x. top: y, with as many numbers.
     """
 
-    num_bottom = 1
-    num_top = 1
-    weight_names = ()
     copies = (0, 0)
 
     def arranged(self, x: Array) -> Array:

@@ -9,14 +9,14 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.launches import launch_sums
-from minicaffe.layer import Layer
+from minicaffe.layer import Unary
 from minicaffe.proto import caffe_pb2
 from minicaffe.reads import Axis, along
 
 SUM, ASUM, SUMSQ, MEAN = (caffe_pb2.ReductionParameter.ReductionOp.Value(name) for name in ("SUM", "ASUM", "SUMSQ", "MEAN"))
 
 
-class Reduction(Layer):
+class Reduction(Unary):
     """y = coeff * sum of x (SUM, the default), |x| (ASUM), x^2 (SUMSQ), or the mean of x (MEAN) over the axes from `axis` on.
 
     Source: Caffe's reduction_layer.hpp.
@@ -26,10 +26,7 @@ class Reduction(Layer):
     """
 
     type = "Reduction"
-    num_bottom = 1
-    num_top = 1
     param_block = ("reduction_param",)
-    weight_names = ()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, shape = self.param.reduction_param, bottom[0].shape
@@ -76,7 +73,7 @@ def reduce(x: Array, operation: int) -> Array:
     return (np.abs(x) if operation == ASUM else x).sum(axis=1)  # type: ignore[no-any-return]
 
 
-class Tile(Layer):
+class Tile(Unary):
     """y = x, x, ... (`tiles` times) along `axis` (default 1); dx is the sum over the copies.
 
     Source: Caffe's tile_layer.hpp.
@@ -86,10 +83,7 @@ class Tile(Layer):
     """
 
     type = "Tile"
-    num_bottom = 1
-    num_top = 1
     param_block = ("tile_param",)
-    weight_names = ()
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

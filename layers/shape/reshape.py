@@ -15,13 +15,13 @@ from collections.abc import Sequence
 
 from minicaffe.blob import MAX_AXES, Array, Blob, too_many_axes
 from minicaffe.formats.forks import NetFork
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, Unary
 from minicaffe.layers.shape.rearranged import Rearranged
 from minicaffe.proto import caffe_pb2
 from minicaffe.reads import Axis
 
 
-class Reshape(Layer):
+class Reshape(Unary):
     """The bottom with num_axes axes from `axis` on (default: all) replaced by shape.dim: 0 copies an axis, -1 is inferred.
 
     Nothing is copied. With Synopsys' pixelshuffler it is another layer, ShufflingReshape. Source: Caffe's reshape_layer.hpp.
@@ -33,10 +33,7 @@ class Reshape(Layer):
     """
 
     type = "Reshape"
-    num_bottom = 1
-    num_top = 1
     param_block = ("reshape_param",)
-    weight_names = ()
     only_shares = True
     copies = (0, 0)
 
@@ -118,7 +115,7 @@ def infer_axis(shape: tuple[int, ...], new: Sequence[int]) -> int | None:
     return count // explicit if count % explicit == 0 else None
 
 
-class Flatten(Layer):
+class Flatten(Unary):
     """The axes from `axis` (default 1) to `end_axis` (default -1, the last), both included, merged into one.
 
     Nothing is copied. Source: Caffe's flatten_layer.hpp.
@@ -128,10 +125,7 @@ class Flatten(Layer):
     """
 
     type = "Flatten"
-    num_bottom = 1
-    num_top = 1
     param_block = ("flatten_param",)
-    weight_names = ()
     only_shares = True
     copies = (0, 0)
 

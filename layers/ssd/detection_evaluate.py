@@ -49,7 +49,6 @@ class DetectionEvaluate(Forked):
     type = "DetectionEvaluate"
     num_bottom = (2, 3)
     num_top = 1
-    index_bottoms = (0, 1, 2)
     param_block = ("detection_evaluate_param",)
     weight_names = ()
     has_gradient = False
@@ -149,8 +148,7 @@ class DetectionEvaluate(Forked):
         overlaps = self._overlaps(found[:, 3:7], truths[:, 3:7])
         ignored = (truths[:, 7] != 0) & (not param.evaluate_difficult_gt)
         right, wrong = judge(overlaps, param.overlap_threshold, ignored)
-        rows: Array = np.column_stack([found[:, :3], right, wrong])
-        return rows
+        return np.column_stack([found[:, :3], right, wrong])
 
     def _overlaps(self, boxes: Array, others: Array) -> Array:
         if self.cascade:
@@ -158,8 +156,7 @@ class DetectionEvaluate(Forked):
         if not self.images:
             return jaccard(boxes, others)
         image = self.images[self.next_image]
-        overlaps: Array = bbox_overlaps(*(boxes_in_pixels(corners, image, self.resize) for corners in (boxes, others)))
-        return overlaps
+        return bbox_overlaps(*(boxes_in_pixels(corners, image, self.resize) for corners in (boxes, others)))
 
 
 def judge(overlaps: Array, threshold: float, ignored: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

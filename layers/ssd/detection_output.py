@@ -53,7 +53,6 @@ class DetectionOutput(DynamicTops, Forked):
     type = "DetectionOutput"
     num_bottom = (1, 5)
     num_top = 1
-    index_bottoms = (0, 1, 2, 3, 4)
     param_block = ("detection_output_param", "transform_param")
     weight_names = ()
     has_gradient = False

@@ -46,7 +46,6 @@ class PriorBox(Forked):
     type = "PriorBox"
     num_bottom = 2
     num_top = 1
-    index_bottoms = (0, 1)
     param_block = ("prior_box_param",)
     weight_names = ()
     has_gradient = False

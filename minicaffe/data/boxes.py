@@ -72,8 +72,7 @@ def large_enough(boxes: Array, least: float) -> Array:
 def rows(blob: Blob) -> Array:
     """Return a blob's data as (N, D): rois (R, 5, 1, 1) are (R, 5)."""
     data = blob.data
-    flat: Array = data.reshape(len(data), math.prod(data.shape[1:]))
-    return flat
+    return data.reshape(len(data), math.prod(data.shape[1:]))
 
 
 def _size_and_centre(boxes: Array) -> tuple[Array, Array]:

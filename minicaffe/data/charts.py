@@ -138,8 +138,7 @@ class Panel:
         """Return the pixels (n, 2) of values, without those that are not finite."""
         left, top, right, bottom = self.box
         points = np.stack([left + self.x.shares(x) * (right - left), bottom - self.y.shares(y) * (bottom - top)], axis=1)
-        found: Floats = points[np.isfinite(points).all(axis=1)]
-        return found
+        return points[np.isfinite(points).all(axis=1)]
 
     def line(self, x: ArrayLike, y: ArrayLike, colour: str, width: float = 2) -> None:
         """Draw a line through values."""

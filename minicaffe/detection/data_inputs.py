@@ -106,7 +106,9 @@ def _labels(layers: LayerList) -> set[str]:
             raw.difference_update(param.top)
     for param, _ in reversed(layers):
         kind = class_of(param)
-        if kind.is_loss or kind is Accuracy:
+        if kind is Accuracy:
+            needed.update(param.bottom[:1])
+        elif kind.is_loss:
             needed.update(name for i, name in enumerate(param.bottom) if i == 0 or not (i in kind.index_bottoms or name in raw))
         elif (param.top and not read.issuperset(param.top)) or needed.intersection(param.top):
             needed.update(param.bottom)

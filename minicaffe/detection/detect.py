@@ -247,8 +247,7 @@ def _class_boxes(net: Net, boxes: Floats, classes: int, regress: bool) -> Floats
         return np.repeat(boxes[:, None], classes, axis=1)
     deltas = rows(net.blobs["bbox_pred"])
     if deltas.shape[1] == 4 * classes:
-        moved: Floats = bbox_transform_inv(boxes, deltas).reshape(len(boxes), classes, 4)
-        return moved
+        return bbox_transform_inv(boxes, deltas).reshape(len(boxes), classes, 4)
     if deltas.shape[1] == 8:
         return np.repeat(bbox_transform_inv(boxes, deltas[:, 4:])[:, None], classes, axis=1)  # the first 4 are the background's
     raise Error(

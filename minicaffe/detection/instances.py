@@ -178,8 +178,7 @@ def _at_masks_size(heat: Floats, box: tuple[int, int, int, int], size: tuple[int
         np.float32(first) + np.arange(n, dtype=np.float32) * (np.float32(side) / np.float32(n))
         for first, side, n in zip((box[1], box[0]), sides, size, strict=True)
     )
-    resized: Floats = resize_bilinear(sampled(heat, y, x)[..., None], *sides)[..., 0]
-    return resized
+    return resize_bilinear(sampled(heat, y, x)[..., None], *sides)[..., 0]
 
 
 def sampled(values: Floats, y: Floats, x: Floats) -> Floats:

@@ -86,7 +86,9 @@ def region_features(
     classes = _best(scores[taken])
     attributes = of_attributes = None
     if ATTRIBUTES in found:
-        of_attributes = _with_none(net, found[ATTRIBUTES][taken])
+        of_attributes = found[ATTRIBUTES][taken]
+        if _independent(net):  # they lack a score of no attribute, so it is 0
+            of_attributes = np.pad(of_attributes, ((0, 0), (1, 0)))
         attributes = _best(of_attributes)
     return Regions(
         boxes=boxes[taken],
@@ -124,8 +126,7 @@ def choose(boxes: Floats, scores: Floats, nms_threshold: float, choice: Choice) 
     taken = np.flatnonzero(best >= choice.threshold)
     if choice.least <= len(taken) <= choice.most:
         return taken
-    order: Ints = np.argsort(-best, kind="stable")[: choice.least if len(taken) < choice.least else choice.most]
-    return order
+    return np.argsort(-best, kind="stable")[: choice.least if len(taken) < choice.least else choice.most]
 
 
 def best_kept(boxes: Floats, scores: Floats, nms_threshold: float) -> Floats:
@@ -150,11 +151,6 @@ def _items(net: Net, name: str, count: int) -> NDArray[Any]:
         raise Error(f'{net.file}: blob "{name}" has the shape {blob.shape}: not one item for each of the {count} rois')
     items: NDArray[Any] = blob.data.reshape(count, -1).copy()  # the next run overwrites the blob
     return items
-
-
-def _with_none(net: Net, scores: Floats) -> Floats:
-    """Return scores (n, A) of no attribute and of each attribute. Independent ones lack a score of none, so it is 0."""
-    return np.pad(scores, ((0, 0), (1, 0))) if _independent(net) else scores
 
 
 def _independent(net: Net) -> bool:

@@ -92,7 +92,7 @@ def _yolo(folder: Path, found: Iterable[Found]) -> Iterator[tuple[Path, list[str
     taken: set[str] = set()
     for image, (height, width), detections in found:
         stem = Path(image).stem
-        name = next(name for name in (stem, *(f"{stem}-{n}" for n in _few(taken))) if name.lower() not in taken)
+        name = next(name for name in (stem, *(f"{stem}-{n}" for n in range(2, len(taken) + 3))) if name.lower() not in taken)
         taken.add(name.lower())  # file systems may ignore case
         lines = []
         for box, score, k in zip(detections.boxes.tolist(), detections.scores.tolist(), detections.classes.tolist()):
@@ -100,8 +100,3 @@ def _yolo(folder: Path, found: Iterable[Found]) -> Iterator[tuple[Path, list[str
             shares = (x1 + x2 + 1) / 2 / width, (y1 + y2 + 1) / 2 / height, (x2 - x1 + 1) / width, (y2 - y1 + 1) / height
             lines.append(f"{k - 1} {' '.join(f'{share:.6f}' for share in shares)} {score:.5f}\n")
         yield folder / f"{name}.txt", lines
-
-
-def _few(taken: set[str]) -> Iterator[int]:
-    """Return the numbers from 2 on, one more than names are taken."""
-    return iter(range(2, len(taken) + 3))

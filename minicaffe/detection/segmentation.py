@@ -74,8 +74,7 @@ def probability_of_pixels(probabilities: Array, height: int, width: int) -> Arra
     Raises Error for NaN and infinite probabilities.
     """
     check_scores(probabilities)
-    resized: Array = resize_bilinear(probabilities[..., None].astype(np.float32), height, width)[..., 0]
-    return resized
+    return resize_bilinear(probabilities[..., None].astype(np.float32), height, width)[..., 0]
 
 
 def class_of_pixels(scores: Array, height: int, width: int) -> Array:

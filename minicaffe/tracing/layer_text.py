@@ -94,7 +94,7 @@ def _tools(layer: type[Layer]) -> list[str]:
 def _only_indices(layer: type[Layer]) -> bool:
     """Return True if no bottom gets a gradient."""
     most = layer.num_bottom if isinstance(layer.num_bottom, int) else layer.num_bottom[1]
-    return most is not None and set(range(most)) <= set(layer.index_bottoms)
+    return not layer.has_gradient or (most is not None and set(range(most)) <= set(layer.index_bottoms))
 
 
 def _backward(layer: type[Layer], forward: str) -> str:

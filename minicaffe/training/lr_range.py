@@ -122,8 +122,7 @@ class LrRangeTest:
     @property
     def smoothed_rates(self) -> Floats:
         """The rate of each smoothed loss."""
-        found: Floats = np.exp(self._smooth(np.log(self.rates)))
-        return found
+        return np.exp(self._smooth(np.log(self.rates)))
 
     def _smooth(self, values: Iterable[float]) -> Floats:
         beta, mean, found = 1 - MEMORY / self.iterations, 0.0, []

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import MAX_AXES, Array, Blob, too_many_axes
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, Unary
 from minicaffe.layers.neuron.neuron import Neuron
 from minicaffe.layers.pool.unpooled import launch_put, put, put_gradient
 from minicaffe.proto import caffe_pb2
@@ -42,13 +42,11 @@ class HardSwish(Neuron):
 
     def slope(self, x: Array) -> Array:
         gate = _gate(x)
-        slope: Array = np.where((gate > 0) & (gate < 1), gate + x / DIVISOR, gate)
-        return slope
+        return np.where((gate > 0) & (gate < 1), gate + x / DIVISOR, gate)
 
 
 def _gate(x: Array) -> Array:
-    gate: Array = np.clip(x / DIVISOR + SHIFT, 0, 1)
-    return gate
+    return np.clip(x / DIVISOR + SHIFT, 0, 1)
 
 
 class MaxUnPool(Layer):
@@ -106,7 +104,7 @@ MODES: dict[int, Literal["constant", "edge", "reflect"]] = {
 Maps = tuple[Array, tuple[NDArray[np.intp], ...]]
 
 
-class Pad(Layer):
+class Pad(Unary):
     """x with pad_u rows above, pad_d below, pad_l columns at the left and pad_r at the right. Negative numbers crop.
 
     pad_type: CONSTANT (pad_value, default 0), REPLICATE (the nearest pixel) or REFLECT (mirrored at the outermost pixel).
@@ -116,10 +114,7 @@ class Pad(Layer):
     """
 
     type = "Pad"
-    num_bottom = 1
-    num_top = 1
     param_block = ("pad_param",)
-    weight_names = ()
     copies = (2, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -168,7 +163,7 @@ class Pad(Layer):
             np.add.at(dx, source, dy[to])  # add.at, because pixels repeat
 
 
-class Unsqueeze(Layer):
+class Unsqueeze(Unary):
     """x with an axis of length 1 inserted before axis `dim`. Nothing is copied.
 
     bottom: x (any shape). top: y, x's memory (data and diff). A negative dim counts from the end of y's axes.
@@ -176,10 +171,7 @@ class Unsqueeze(Layer):
     """
 
     type = "Unsqueeze"
-    num_bottom = 1
-    num_top = 1
     param_block = ("unsqueeze_param",)
-    weight_names = ()
     only_shares = True
     copies = (0, 0)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Sequence
 
 import numpy as np
 
-from minicaffe.blob import Array, Blob
-from minicaffe.layer import Layer
+from minicaffe.blob import Blob
 from minicaffe.layers.conv.convolution import Convolution
 from minicaffe.layers.conv.deconvolution import Deconvolution
 from minicaffe.layers.conv.window import Window
+from minicaffe.layers.pool.pooling_of_axes import PoolingOfAxes
 from minicaffe.proto import caffe_pb2
 
 
@@ -76,11 +75,8 @@ class Deconvolution3D(OfClips, Deconvolution):
 
 MAX, AVE = caffe_pb2.Pooling3DParameter.MAX, caffe_pb2.Pooling3DParameter.AVE
 
-Taps = tuple[tuple[slice, ...], tuple[slice, ...]]
-"""Places of y, and their pixels of x at one place of the window."""
 
-
-class Pooling3D(Layer):
+class Pooling3D(PoolingOfAxes):
     """The maximum or mean of each window of kernel_depth x kernel_size x kernel_size in a clip.
 
     MAX's gradient goes to the first maximum.
@@ -96,10 +92,9 @@ class Pooling3D(Layer):
     """
 
     type = "Pooling3D"
-    num_bottom = 1
     num_top = 1
     param_block = ("pooling3d_param",)
-    weight_names = ()
+    lowest = -np.inf
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.pooling3d_param
@@ -108,59 +103,22 @@ class Pooling3D(Layer):
         for name, pad in (("pad", param.pad), ("pad_l", param.pad_l)):
             if pad:
                 raise self.error(f"{name} must be 0, got {pad}: it is not built", f"pooling3d_param.{name}")
-        self.kernel = param.kernel_l or param.kernel_depth, param.kernel_size, param.kernel_size
-        self.stride = param.stride_l or param.temporal_stride, param.stride, param.stride
-        if min(self.kernel + self.stride) < 1:
+        kernel = param.kernel_l or param.kernel_depth, param.kernel_size, param.kernel_size
+        stride = param.stride_l or param.temporal_stride, param.stride, param.stride
+        if min(kernel + stride) < 1:
             raise self.error("kernel_depth, kernel_size, stride and temporal_stride must be at least 1", "pooling3d_param")
+        self.maximum, self.floor, self.axis, self.spatial_axes = param.pool == MAX, False, 1, 3
+        self._window = Window(kernel, stride, (0, 0, 0), (1, 1, 1))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape
         if len(shape) != 5:
             raise self.error(f"x must be (N, C, L, H, W), got shape {shape}", "bottom[0]")
-        if any(size < k for size, k in zip(shape[2:], self.kernel)):
-            raise self.error(f"a window of {self.kernel} does not fit a clip of {shape[2:]}", "pooling3d_param")
-        self.pooled = tuple(-(-(size - k) // s) + 1 for size, k, s in zip(shape[2:], self.kernel, self.stride))
+        if self._window and any(size < k for size, k in zip(shape[2:], self._window.kernel)):
+            raise self.error(f"a window of {self._window.kernel} does not fit a clip of {shape[2:]}", "pooling3d_param")
+        super().reshape(bottom, top)
+
+    def _pooled(self, i: int) -> int:
+        count = super()._pooled(i)
         # With a stride above the window's size, the last window may lie past the end.
-        self.pooled = tuple(count - ((count - 1) * s >= size) for count, size, s in zip(self.pooled, shape[2:], self.stride))
-        top[0].reshape(*shape[:2], *self.pooled)
-
-    def _taps(self, size: Sequence[int]) -> Iterator[Taps]:
-        """Yield, for each tap in order, the windows that have a pixel there, and these pixels."""
-        for tap in product(*map(range, self.kernel)):
-            counts = [min(n, -(-(length - t) // s)) for n, length, t, s in zip(self.pooled, size, tap, self.stride)]
-            source = (slice(t, t + s * (n - 1) + 1, s) for t, s, n in zip(tap, self.stride, counts))
-            yield (slice(None), slice(None), *map(slice, counts)), (slice(None), slice(None), *source)
-
-    def _sizes(self, size: Sequence[int]) -> Array:
-        """Return the number of pixels of each window (L', H', W')."""
-        sizes = [
-            np.minimum(np.arange(n) * s + k, length) - np.arange(n) * s
-            for n, s, k, length in zip(self.pooled, self.stride, self.kernel, size)
-        ]
-        return np.asarray(np.einsum("l,h,w->lhw", *sizes), self.dtype)
-
-    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        x, y = bottom[0].data, top[0].data
-        maximum = self.param.pooling3d_param.pool == MAX
-        y[...] = -np.inf if maximum else 0
-        for to, source in self._taps(x.shape[2:]):
-            part = y[to]
-            (np.fmax if maximum else np.add)(part, x[source], out=part)
-        if not maximum:
-            y /= self._sizes(x.shape[2:])
-
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        if not propagate_down[0]:
-            return
-        x, dx, dy = bottom[0].data, bottom[0].diff, top[0].diff
-        dx[...] = 0
-        if self.param.pooling3d_param.pool == AVE:
-            share = dy / self._sizes(x.shape[2:])
-            for to, source in self._taps(x.shape[2:]):
-                dx[source] += share[to]
-            return
-        left = np.ones(dy.shape, bool)  # windows whose maximum is still to be found
-        for to, source in self._taps(x.shape[2:]):
-            found = left[to] & (x[source] == top[0].data[to])
-            dx[source] += np.where(found, dy[to], 0)
-            left[to] &= ~found
+        return count - ((count - 1) * self.window.stride[i] >= self.spatial[i])

@@ -34,12 +34,8 @@ class Clustering(StandIn):
     numbers: the kinds of param_str's numbers, the number of classes and of boxes last, which may be left out.
     """
 
-    type = "Python"
     num_bottom = 2
     num_top = (1, None)
-    index_bottoms = (0, 1)
-    param_block = ("python_param",)
-    weight_names = ()
     has_gradient = False
     numbers: ClassVar[tuple[Callable[[str], Any], ...]] = (int,) * 5
     example: ClassVar[str] = "1248, 352, 16"
@@ -107,8 +103,6 @@ class ClusterGroundtruth(Clustering):
     Raises LayerError for a param_str that does not fit, and for more boxes than it has room for.
     """
 
-    type = "Python"
-
     def found(self, coverage: Array, boxes: Array) -> Array:
         rows = self.covered(coverage > 0, boxes)
         first: dict[tuple[float, ...], None] = dict.fromkeys(map(tuple, rows.tolist()))
@@ -126,7 +120,6 @@ class ClusterDetections(Clustering):
     Raises LayerError for a param_str that does not fit, and for more boxes than it has room for.
     """
 
-    type = "Python"
     numbers = (int, int, int, float, int, float, int, int, int)
     example = "1248, 352, 16, 0.6, 3, 0.02, 22"
 
@@ -151,12 +144,8 @@ class ScoreDetections(StandIn):
     Raises LayerError for other shapes.
     """
 
-    type = "Python"
     num_bottom = 2
     num_top = 1
-    index_bottoms = (0, 1)
-    param_block = ("python_param",)
-    weight_names = ()
     has_gradient = False
 
     def check_param_str(self) -> None:
@@ -179,8 +168,7 @@ class ScoreDetections(StandIn):
 
 
 def _boxes_of(rows: Array) -> Array:
-    boxes: Array = rows[rows[:, :4].any(axis=1), :4]
-    return boxes
+    return rows[rows[:, :4].any(axis=1), :4]
 
 
 def marked(true: Array, found: Array, least: float) -> Array:
@@ -213,12 +201,8 @@ class MeanAP(StandIn):
     bottom: rows (N, M, 5). top: mAP (1,), precision (1,), recall (1,). No gradient. Raises LayerError for another shape.
     """
 
-    type = "Python"
     num_bottom = 1
     num_top = 3
-    index_bottoms = (0,)
-    param_block = ("python_param",)
-    weight_names = ()
     has_gradient = False
 
     def check_param_str(self) -> None:

@@ -57,8 +57,7 @@ class Turn(NamedTuple):
 
     def ends(self, centre: Array) -> tuple[Array, Array]:
         """Return the least and the largest whole place of the rotated corners, each rounded away from the others."""
-        half = np.array([self.width, self.height]) / 2
-        corners = np.array([[-1, 1], [-1, -1], [1, -1], [1, 1]]) * half @ self.matrix.T + centre
+        corners = np.array([[-1, 1], [-1, -1], [1, -1], [1, 1]]) * self.centre @ self.matrix.T + centre
         return np.floor(corners.min(axis=0)), np.ceil(corners.max(axis=0))
 
     @property

@@ -101,7 +101,6 @@ class DetectNetTransformation(Layer):
     param_block = ("detectnet_groundtruth_param", "detectnet_augmentation_param", "transform_param")
     weight_names = ()
     has_gradient = False
-    index_bottoms = (0, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         block, param = "detectnet_groundtruth_param", self.param.detectnet_groundtruth_param

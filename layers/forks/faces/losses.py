@@ -80,7 +80,7 @@ class CenterLoss(Loss):
             bottom[0].diff[...] = (d * scale).reshape(bottom[0].shape)
 
 
-class GeneralContrastiveLoss(Loss):
+class GeneralContrastiveLoss(ImageLoss):
     """The contrastive loss of distances to all classes.
 
     Distances to the own class pulled below a margin, those to the others pushed above another.
@@ -106,9 +106,7 @@ class GeneralContrastiveLoss(Loss):
     """
 
     type = "GeneralContrastiveLoss"
-    num_bottom = 2
     num_top = (1, 2)
-    index_bottoms = (1,)
     param_block = ("general_contrastive_loss_param",)
     copies = (3, 1)
 
@@ -128,9 +126,6 @@ class GeneralContrastiveLoss(Loss):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
-        shape = bottom[0].shape
-        self.split = ClassAxis(math.prod(shape[:1]), math.prod(shape[1:]), 1)
-        check_label_count(self, self.split, bottom)
         if len(top) > 1:
             top[1].reshape(2 + self.param.general_contrastive_loss_param.add_intra_mae)
 

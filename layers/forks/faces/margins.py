@@ -108,7 +108,6 @@ class LabelSpecificRescale(LabelScores):
 
     type = "LabelSpecificRescale"
     param_block = ("label_specific_rescale_param",)
-    copies = (1, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.label_specific_rescale_param

@@ -150,7 +150,8 @@ class Correlation(Layer):
                             to += slope
                             np.subtract(moved_to, slope, out=moved_to)
                     continue
-                self._band(bands)[...] = given.transpose(0, 2, 1)
+                first = param.max_displacement - param.stride_2 * self.radius
+                band(bands, first, param.stride_2, self.moves)[...] = given.transpose(0, 2, 1)
                 to += np.einsum("pxc->cx", bands @ b[others].transpose(0, 2, 1))
                 db[others] += start @ bands
         for diff, of_rows in zip(diffs, (da, db), strict=True):
@@ -192,8 +193,3 @@ class Correlation(Layer):
         for o in range(-self.radius, self.radius + 1):
             first = param.max_displacement + param.stride_2 * o
             yield row[:, first : first + wide]
-
-    def _band(self, products: Array) -> Array:
-        """Return the displacements' view of products (D, x, W')."""
-        param = self.param.correlation_param
-        return band(products, param.max_displacement - param.stride_2 * self.radius, param.stride_2, self.moves)

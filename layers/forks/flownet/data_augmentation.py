@@ -11,7 +11,7 @@ from minicaffe import rng
 from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.forked import LayoutFromWeights
-from minicaffe.layer import Costs, Layer
+from minicaffe.layer import Costs, Layer, hold_still
 from minicaffe.layers.forks.flownet import colors
 from minicaffe.layers.forks.flownet.coefficients import (
     COLORS,
@@ -54,7 +54,6 @@ class GenerateAugmentationParameters(Layer):
     param_block = ("augmentation_param", "coeff_schedule_param")
     weight_names = ()
     has_gradient = False
-    index_bottoms = (0, 1, 2)
     stateful = True
     copies = (0, 0)
 
@@ -153,7 +152,6 @@ class DataAugmentation(LayoutFromWeights):
     param_block = ("augmentation_param", "coeff_schedule_param")
     weight_names = NAMES
     has_gradient = False
-    index_bottoms = (0, 1)
     copies = (2, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -165,15 +163,7 @@ class DataAugmentation(LayoutFromWeights):
             mean = [(1, bottom[0].channels, *crop), (1, bottom[0].channels, 1, 1)] if self.aug.recompute_mean else []
             for shape in [(1, 1, 1, 1), *mean]:
                 self.blobs.add_blob(*shape)
-        self._fix_blobs()
-
-    def _fix_blobs(self) -> None:
-        """Keep solvers from changing the blobs."""
-        self.param_propagate_down = [False] * len(self.blobs)
-        while len(self.param.param) < len(self.blobs):
-            self.param.param.add()
-        for spec in self.param.param:
-            spec.lr_mult = spec.decay_mult = 0
+        hold_still(self, [False] * len(self.blobs))
 
     def adopt_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         """Accept stored means of another size. Without recompute_mean they are kept unused."""
@@ -185,7 +175,7 @@ class DataAugmentation(LayoutFromWeights):
         del self.blobs[:]
         for shape in wanted:
             self.blobs.add_blob(*shape)
-        self._fix_blobs()
+        hold_still(self, [False] * len(self.blobs))
         return True
 
     def _crop(self, x: Blob) -> tuple[int, int]:
@@ -338,7 +328,6 @@ class FlowAugmentation(Layer):
     param_block = ("augmentation_param",)
     weight_names = ()
     has_gradient = False
-    index_bottoms = (0, 1, 2)
     copies = (2, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -15,13 +15,13 @@ from minicaffe.errors import Error
 from minicaffe.files import granted
 from minicaffe.formats.flo import MAGIC, write_flo
 from minicaffe.formats.weights import read_binaryproto
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, Unary
 from minicaffe.layers.loss.loss import DifferenceLoss, check_same_shape, put_opposite
 from minicaffe.proto import caffe_pb2
 from minicaffe.reads import Axis, same_places
 
 
-class ChannelNorm(Layer):
+class ChannelNorm(Unary):
     """y[n, 0, ...] = sqrt(the sum over c of x[n, c, ...]^2); dx = dy x / y, and 0 where y is 0.
 
     Source: FlowNet 2's channel_norm_layer.cu (Ilg et al., 2017).
@@ -31,9 +31,6 @@ class ChannelNorm(Layer):
     """
 
     type = "ChannelNorm"
-    num_bottom = 1
-    num_top = 1
-    weight_names = ()
     copies = (0, 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -136,7 +133,7 @@ class L1Loss(DifferenceLoss):
 SUBTRACT = caffe_pb2.MeanParameter.SUBTRACT
 
 
-class Mean(Layer):
+class Mean(Unary):
     """A mean, given in the prototxt or a file, added to or subtracted from images.
 
         y = output_scale (input_scale x - mean_scale mean), with + for the operation ADD;  dx = output_scale input_scale dy
@@ -149,10 +146,7 @@ class Mean(Layer):
     """
 
     type = "Mean"
-    num_bottom = 1
-    num_top = 1
     param_block = ("mean_param",)
-    weight_names = ()
     same_positions = True
     copies = (0, 0)
 
@@ -209,7 +203,6 @@ class FLOWriter(Layer):
     param_block = ("writer_param",)
     weight_names = ()
     has_gradient = False
-    index_bottoms = (0,)
     stateful = True
     copies = (0, 0)
 

@@ -203,7 +203,6 @@ class Downsample(Layer):
     num_bottom = (1, 2)
     num_top = 1
     param_block = ("downsample_param",)
-    index_bottoms = (0, 1)
     weight_names = ()
     has_gradient = False
 

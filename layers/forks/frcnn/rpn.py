@@ -65,7 +65,6 @@ class FrcnnAnchorTarget(AnchorTarget):
 
     type = "FrcnnAnchorTarget"
     num_bottom = 3
-    index_bottoms = (0, 1, 2)
     param_block = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -61,7 +61,6 @@ class FieldBoxesOutput(DynamicTops):
         for field in ("field_whr", "field_xyr"):
             if not getattr(block, field) > 0:
                 raise self.error(f"{field} must be > 0, got {getattr(block, field):g}", f"{name}.{field}")
-        self.index_bottoms = tuple(range(len(bottom)))
         self.means, self.stds = regression_scale(self)
         far, stretch = 1 / block.field_xyr, math.log(block.field_whr)
         with np.errstate(over="ignore"):  # 1 / a tiny field_xyr overflows to inf, which sets no bound
@@ -260,7 +259,6 @@ class FrcnnOutput(DynamicTops):
     type = "FrcnnOutput"
     num_bottom = 4
     num_top = 1
-    index_bottoms = (0, 1, 2, 3)
     param_block = (BLOCK, "bbox_reg_param")
     weight_names = ()
     has_gradient = False

@@ -69,7 +69,6 @@ class DecodeBBox(DynamicTops, Forked):
             raise self.error("takes the matched boxes, bottom 2, in phase TRAIN only", "bottom[2]")
         self.means, self.stds = regression_scale(self)
         self.dynamic_rois = self.phase == TRAIN
-        self.index_bottoms = tuple(range(len(bottom)))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         classes = math.prod(bottom[1].shape[1:])
@@ -125,7 +124,6 @@ class CascadeProposalTarget(DynamicTops):
     type = "ProposalTarget"
     num_bottom = 2
     num_top = (6, 7)
-    index_bottoms = (0, 1)
     param_block = (BLOCK, "bbox_reg_param")
     weight_names = ()
     has_gradient = False
@@ -259,7 +257,6 @@ class BboxAccuracy(Layer):
     type = "BboxAccuracy"
     num_bottom = 3
     num_top = (1, 2)
-    index_bottoms = (0, 1, 2)
     param_block = ("bbox_reg_param",)
     weight_names = ()
     has_gradient = False

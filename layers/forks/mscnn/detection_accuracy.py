@@ -156,7 +156,6 @@ class DetectionAccuracy(FieldAccuracy):
 
     type = "DetectionAccuracy"
     num_bottom = 2
-    index_bottoms = (0, 1)
     param_block = (BLOCK, "loss_param")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -193,7 +192,6 @@ class DetectionGroupAccuracy(FieldAccuracy):
 
     type = "DetectionGroupAccuracy"
     num_bottom = 3
-    index_bottoms = (0, 1, 2)
     param_block = (GROUP_BLOCK, "bbox_reg_param", "loss_param")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -12,7 +12,7 @@ from minicaffe import limits
 from minicaffe.blob import Array
 from minicaffe.data.augmentation import check_distortion, distorted
 from minicaffe.data.image_bytes import Pixels
-from minicaffe.data.shard import Shard, current_shard
+from minicaffe.data.shard import current_shard
 from minicaffe.data.window_file import LabelledImage, read_labelled_windows
 from minicaffe.files import granted
 from minicaffe.layer import check_finite_fields
@@ -82,31 +82,22 @@ class ImageGtData(PrefetchingLayer):
         lines = WindowList(
             source=param.source, batch_size=param.batch_size, root_folder=param.root_folder, shuffle=param.shuffle
         )
-        return ImageGtSource(repeated, lines, generator, current_shard(self.phase), (labelling, param))
+        return ImageGtSource(repeated, lines, generator, current_shard(self.phase), labelling, param)
 
 
 class ImageGtSource(FramedSource):
     """Batches with MS-CNN's sizes and scales."""
 
-    def __init__(
-        self,
-        images: list[LabelledImage],
-        lines: WindowList,
-        generator: np.random.Generator,
-        shard: Shard,
-        more: tuple[Labelling, caffe_pb2.ImageGtDataParameter],
-    ) -> None:
-        self.gt_param = more[1]
-        super().__init__(images, lines, generator, shard, more[0])
+    block: caffe_pb2.ImageGtDataParameter
 
     def size(self, scene: Scene) -> tuple[int, int]:
-        param = self.gt_param
+        param = self.block
         if param.HasField("resize_width") and param.HasField("resize_height"):
             return param.resize_height, param.resize_width
         return scene.size
 
     def frame(self, scene: Scene) -> tuple[int, int]:
-        param = self.gt_param
+        param = self.block
         given = param.HasField("crop_width") and param.HasField("crop_height")
         crop = (param.crop_height, param.crop_width) if given else (0, 0)
         frame = crop[0] or scene.size[0], crop[1] or scene.size[1]
@@ -118,7 +109,7 @@ class ImageGtSource(FramedSource):
         return super().put(listed, scene, frame, out)
 
     def factors(self, scene: Scene, chosen: int | None) -> tuple[float, float]:
-        param, random = self.gt_param, self.generator
+        param, random = self.block, self.generator
         given = param.do_multiple_scale and param.HasField("min_scale") and param.HasField("max_scale")
         if chosen is None or not given or not random.integers(2):
             return 1, 1
@@ -201,7 +192,7 @@ class DetectionData(PrefetchingLayer):
         lines = WindowList(
             source=param.source, batch_size=param.batch_size, root_folder=param.root_folder, shuffle=param.HasField("shuffle")
         )
-        return DetectionSource(images, lines, generator, current_shard(self.phase), (labelling, param))
+        return DetectionSource(images, lines, generator, current_shard(self.phase), labelling, param)
 
     def _check(self, param: caffe_pb2.DetectionDataParameter) -> None:
         """Raise LayerError for sizes of 0, numbers that are not finite, and fields that contradict each other."""
@@ -231,35 +222,27 @@ class DetectionData(PrefetchingLayer):
 class DetectionSource(FramedSource):
     """Batches with Cascade R-CNN's sizes and scales."""
 
-    def __init__(
-        self,
-        images: list[LabelledImage],
-        lines: WindowList,
-        generator: np.random.Generator,
-        shard: Shard,
-        more: tuple[Labelling, caffe_pb2.DetectionDataParameter],
-    ) -> None:
-        self.box_param, self.ratio = more[1], 1.0
-        super().__init__(images, lines, generator, shard, more[0])
+    block: caffe_pb2.DetectionDataParameter
+    ratio = 1.0
 
     def make_order(self, skip: int) -> Order:
-        kind = self.box_param.shuffle
+        kind = self.block.shuffle
         if not self.param.shuffle or kind == "random":
             return super().make_order(skip)
         upright = np.array([image.height >= image.width for image in self.images])
-        return AspectOrder(upright, 0 if kind == "random_aspect" else self.box_param.mix_group_size, self.generator)
+        return AspectOrder(upright, 0 if kind == "random_aspect" else self.block.mix_group_size, self.generator)
 
     def begin(self) -> None:
-        ratios = self.box_param.template_ratio
+        ratios = self.block.template_ratio
         self.ratio = ratios[int(self.generator.integers(len(ratios)))] if ratios else 1.0
 
     def changed(self, pixels: Pixels) -> Pixels:
-        if not self.box_param.HasField("distort_param"):
+        if not self.block.HasField("distort_param"):
             return pixels
-        return distorted(pixels, self.box_param.distort_param, self.generator)
+        return distorted(pixels, self.block.distort_param, self.generator)
 
     def size(self, scene: Scene) -> tuple[int, int]:
-        param, (height, width) = self.box_param, scene.size
+        param, (height, width) = self.block, scene.size
         if param.HasField("resize_width"):
             return param.resize_height, param.resize_width
         if param.HasField("resize_ratio"):
@@ -271,7 +254,7 @@ class DetectionSource(FramedSource):
         return rounded(np.float32(height) * factor), rounded(np.float32(width) * factor)
 
     def frame(self, scene: Scene) -> tuple[int, int]:
-        param, (height, width) = self.box_param, scene.size
+        param, (height, width) = self.block, scene.size
         if param.HasField("crop_width"):
             return param.crop_height, param.crop_width
         if param.HasField("resize_width"):
@@ -289,7 +272,7 @@ class DetectionSource(FramedSource):
         return rounded(np.float32(size) * np.float32(self.ratio) / np.float32(MULTIPLE)) * MULTIPLE
 
     def factors(self, scene: Scene, chosen: int | None) -> tuple[float, float]:
-        param, random = self.box_param, self.generator
+        param, random = self.block, self.generator
         if param.HasField("low_scale_ratio"):
             low, high = param.low_scale_ratio, param.high_scale_ratio
         elif param.HasField("min_scale") and chosen is not None:

@@ -47,8 +47,7 @@ class FieldLosses(FieldGroups):
         """Return the target deltas at these positions (n, 4)."""
         boxes, (centres, fields) = truths.boxes[at], self.places(at)
         moves = np.concatenate([(boxes[:, :2] - centres) / fields, np.log(np.maximum(boxes[:, 2:], 2) / fields)], axis=1)
-        encoded: Array = (moves - self.means) / self.stds
-        return encoded
+        return (moves - self.means) / self.stds
 
     def class_loss(
         self, probabilities: Array, kinds: NDArray[np.intp], kept: NDArray[np.bool_], weights: Array

@@ -7,6 +7,7 @@ Source: MS-CNN's image_gt_data_layer.cpp; Cascade R-CNN's detection_data_layer.c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class Labelling:
 
 
 class FramedSource(ListSource[LabelledImage]):
-    """Batches of data (N, 3, h, w), a map (N, 6, ...) for each field, and the boxes (M, ..., 1, 1)."""
+    """Batches of data (N, 3, h, w), a map (N, 6, ...) for each field, and the boxes (M, ..., 1, 1). block: the layer's."""
 
     def __init__(
         self,
@@ -54,8 +55,9 @@ class FramedSource(ListSource[LabelledImage]):
         generator: np.random.Generator,
         shard: Shard,
         labelling: Labelling,
+        block: Any,
     ) -> None:
-        self.labelling = labelling
+        self.labelling, self.block = labelling, block
         super().__init__(images, lines, generator, shard)
 
     # Methods that a layer's source defines.

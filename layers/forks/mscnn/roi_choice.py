@@ -42,7 +42,6 @@ class HardMining(Layer):
             raise self.error("needs num_roi_per_image > 0 and num_image > 0", "hard_mining_param")
         if len(bottom) != len(top) + 1:
             raise self.error(f"takes a top for each bottom but the first, got {len(bottom)} and {len(top)}", "top")
-        self.index_bottoms = tuple(range(len(bottom)))
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, count = self.param.hard_mining_param, bottom[0].count
@@ -97,7 +96,6 @@ class ScaleRoute(DynamicTops):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom) != len(top):
             raise self.error(f"takes a top for each bottom, got {len(bottom)} bottoms and {len(top)} tops", "top")
-        self.index_bottoms = tuple(range(len(bottom)))
         param = self.param.scale_route_param
         low, high = (getattr(param, name) if param.HasField(name) else None for name in ("low_scale", "high_scale"))
         self.low, self.high = low or 0.0, math.inf if high is None else high

@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.blob import Array, Blob
-from minicaffe.layer import Costs, Layer, data_bytes
+from minicaffe.layer import Costs, Layer, Unary, data_bytes
 from minicaffe.layers.conv.im2col import col2im, im2col
 from minicaffe.layers.conv.window import checked_output, read_window
 from minicaffe.layers.loss.loss import Loss
@@ -105,7 +105,6 @@ class EuclideanLossWithIgnore(Loss):
     """
 
     type = "EuclideanLossWithIgnore"
-    num_bottom = 2
     param_block = ("euclideanloss_param",)
     copies = (2, 3)
 
@@ -152,7 +151,7 @@ class EuclideanLossWithIgnore(Loss):
                 diff[:, x.shape[1] :] = 0
 
 
-class RandomNoise(Layer):
+class RandomNoise(Unary):
     """Gaussian noise added to each number, drawn anew in each forward, in TRAIN and in TEST.
 
         y = x + r        r of mean mu and standard deviation sigma
@@ -165,11 +164,8 @@ class RandomNoise(Layer):
     """
 
     type = "RandomNoise"
-    num_bottom = 1
-    num_top = 1
     same_positions = True
     param_block = ("random_noise_param",)
-    weight_names = ()
     copies = (4, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -70,11 +70,9 @@ class SegmentationEvaluate(Layer):
     type = "SegmentationEvaluate"
     num_bottom = 2
     num_top = 1
-    index_bottoms = (0, 1)
     param_block = (BLOCK,)
     weight_names = ()
     has_gradient = False
-    copies = (1, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if not self.param.segmentation_evaluate_param.HasField("num_classes"):

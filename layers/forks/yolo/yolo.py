@@ -49,8 +49,8 @@ class YoloOutput(DynamicTops):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(1, 1, 1, 7)
 
-    def put(self, bottom: Sequence[Blob], top: Sequence[Blob], threshold: float) -> None:
-        """Write the detections that remain after suppression."""
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        threshold = getattr(self.param, self.param_block[0]).nms_threshold
         boxes, of, scores, classes = self.found(bottom)
         order = np.argsort(-scores, kind="stable")
         kept = order[suppressed_rows(boxes, of[order], threshold)]
@@ -148,7 +148,6 @@ class YoloDetectionOutput(YoloOutput):
 
     type = "YoloDetectionOutput"
     num_bottom = (1, 2)
-    index_bottoms = (0, 1)
     param_block = ("yolo_detection_output_param",)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -168,9 +167,6 @@ class YoloDetectionOutput(YoloOutput):
         for i, blob in enumerate(bottom):
             if blob.shape[2] != blob.shape[3]:
                 raise self.error(f"bottom {i} must be square maps, got shape {blob.shape}", f"bottom[{i}]")
-
-    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.put(bottom, top, self.param.yolo_detection_output_param.nms_threshold)
 
     def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
         least, parts = self.param.yolo_detection_output_param.confidence_threshold, []
@@ -211,7 +207,6 @@ class Yolov3DetectionOutput(YoloOutput):
     param_block = (BLOCK,)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.index_bottoms = tuple(range(len(bottom)))
         param = self.param.yolov3_detection_output_param
         if not (param.num_classes and param.num_box):
             raise self.error("needs num_classes > 0 and num_box > 0", BLOCK)
@@ -232,9 +227,6 @@ class Yolov3DetectionOutput(YoloOutput):
         super().reshape(bottom, top)
         param = self.param.yolov3_detection_output_param
         self.check_cells(bottom, param.num_box, param.num_classes, 9 if param.gaussian_box else 5)
-
-    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.put(bottom, top, self.param.yolov3_detection_output_param.nms_threshold)
 
     def found(self, bottom: Sequence[Blob]) -> tuple[Array, Array, Array, Array]:
         param, parts, before = self.param.yolov3_detection_output_param, [], 0

@@ -235,7 +235,6 @@ class EvalDetection(Forked):
     type = "EvalDetection"
     num_bottom = (2, 3)
     num_top = 1
-    index_bottoms = (0, 1, 2)
     param_block = (EVAL_BLOCK,)
     weight_names = ()
     has_gradient = False

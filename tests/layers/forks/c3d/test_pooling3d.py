@@ -46,6 +46,14 @@ def test_gradient(pool: str, param: str, shape: tuple[int, ...]) -> None:
     LayerCase(TEXT.format(f"pool: {pool} {param}"), normal(*shape)).check_gradient()
 
 
+def test_a_later_layer_may_overwrite_the_top() -> None:
+    case = LayerCase(TEXT.format(TWO), normal(1, 2, 4, 5, 7))
+    (y,) = case.forward()
+    wanted = case.backward(normal(*y.shape))[0].copy()
+    case.top[0].data[...] *= 2  # as Power does in place
+    assert wanted.any() and np.array_equal(case.backward(normal(*y.shape))[0], wanted)
+
+
 @pytest.mark.parametrize("pool", ["MAX", "AVE"])
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(3, 6), st.integers(3, 6))
 def test_one_frame_at_a_time_it_is_pooling(pool: str, kernel: int, stride: int, height: int, width: int) -> None:
