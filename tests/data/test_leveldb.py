@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 from minicaffe import limits
 from minicaffe.cli import main
+from minicaffe.data import database_leveldb, leveldb_files
 from minicaffe.data.database import open_database
 from minicaffe.data.leveldb_files import crc32c
 from minicaffe.errors import DataError, Error, LimitError, install
@@ -362,8 +363,8 @@ def test_bytes_of_leveldbs_own_that_change(case: str, tmp_path: Path) -> None:
 
 def test_random_damage_with_right_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """300 databases: read, or refused; the keys that are read are in order."""
-    monkeypatch.setattr("minicaffe.data.leveldb_files.matches", lambda *_: True)
-    monkeypatch.setattr("minicaffe.data.database_leveldb.matches", lambda *_: True)
+    for module in (database_leveldb, leveldb_files):
+        monkeypatch.setattr(module, "matches", lambda *_: True)
     monkeypatch.setattr(limits, "bytes", 1 << 24)
     folder = writer.write_database(tmp_path / "db", FEW, FEW_RECENT)
     numbers = random.Random(15)
