@@ -136,10 +136,10 @@ class LrRangeTest:
         """The index of the least smoothed loss. Raises Error if there is no such minimum."""
         if self.problem:
             raise Error(self.problem)
-        return self._place
+        return self._least
 
     @property
-    def _place(self) -> int:
+    def _least(self) -> int:
         return self._skipped + int(self.smoothed[self._skipped :].argmin())
 
     @property
@@ -149,7 +149,7 @@ class LrRangeTest:
         if len(smoothed) <= 2 * self._skipped:
             reason = self.ended or "it was stopped"
             return f"the test ended after {len(smoothed)} iterations, as {reason}: {self._smaller}"
-        place = self._place
+        place = self._least
         if place <= self._skipped + 1:
             return f"the loss never fell: {self._smaller}, or start from other weights"
         first, last = smoothed[self._skipped], smoothed[place]
